@@ -1,0 +1,81 @@
+# Each target does all of its own set-up, in a private Python environment (.venv). `make help` lists them.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help chat test bench lint clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# As in pyproject.toml, and the programs that the build runs.
+BUILD_TOOLS := 'scikit-build-core>=1.1' 'nanobind>=2.9' 'cmake>=3.26' ninja
+
+# MODEL and PROMPT count when they are given to make, not when they happen to be in the environment. They reach the
+# recipe through the environment and unexpanded: quotes and dollar signs mean nothing to make or the shell.
+ifneq ($(origin MODEL),command line)
+MODEL :=
+endif
+ifneq ($(origin PROMPT),command line)
+PROMPT :=
+endif
+override MODEL := $(value MODEL)
+override PROMPT := $(value PROMPT)
+export MODEL PROMPT
+
+CXX_SOURCES := $(shell find cpp python/src -name '*.cpp' -o -name '*.h')
+CXX_TO_FORMAT := $(shell find cpp python/src tests tools -name '*.cpp' -o -name '*.h')
+
+help: ## this list
+	@echo 'make TARGET, where TARGET is'
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
+	@echo 'The first one that needs the engine compiles it: 2 to 4 minutes on 2 cores. PYTHON=... chooses a Python.'
+
+chat: $(VENV)/built ## talk to a model: make chat [MODEL=file.gguf] [PROMPT="answer this and exit"]
+	@set -- chat; \
+	if [ -n "$$PROMPT" ]; then set -- "$$@" "--prompt=$$PROMPT"; fi; \
+	if [ -n "$$MODEL" ]; then set -- "$$@" -- "$$MODEL"; fi; \
+	$(BIN)/expertree "$$@"
+
+test: $(VENV)/built $(VENV)/dev ## the tests, a few minutes
+	$(BIN)/python -m pytest -q
+	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_symbols.py "$$(echo build/$$($(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*)"
+
+bench: $(VENV)/built ## speed of the kernels and of a small model
+	$(BIN)/python tools/bench_kernels.py
+	$(BIN)/python tools/bench_engine.py
+
+lint: $(VENV)/built $(VENV)/dev ## style, types, formatting, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CXX_TO_FORMAT)
+	$(BIN)/python tools/check_layers.py
+
+clean: ## remove .venv and everything built; fetched models stay (expertree models remove NAME)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find python tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each file below says that a step was done; a step that fails leaves none.
+
+$(VENV)/made:
+	@PYTHON='$(PYTHON)' sh tools/check_prerequisites.sh
+	@echo 'Making a private Python environment in $(VENV)'
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/build-tools: $(VENV)/made
+	@echo 'Installing the build tools (nanobind, cmake, ninja)'
+	@$(INSTALL) $(BUILD_TOOLS)
+	@touch $@
+
+$(VENV)/built: $(VENV)/build-tools $(CXX_SOURCES) CMakeLists.txt pyproject.toml
+	@echo 'Compiling the engine and installing expertree: 2 to 4 minutes on 2 cores the first time'
+	@$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev: pyproject.toml | $(VENV)/built
+	@echo 'Installing what tests and checks need'
+	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@

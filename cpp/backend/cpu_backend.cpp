@@ -1,0 +1,124 @@
+#include "cpp/backend/cpu_backend.h"
+
+#include <algorithm>
+
+#include "cpp/base/error.h"
+
+namespace expertree {
+namespace {
+
+// Weight rows of one task: enough work to hide the hand-out, few enough that threads finish together.
+constexpr int64_t kTaskRows = 32;
+constexpr int64_t kSmallBatch = 8;  // up to here a task is bound by the weights it reads
+
+int64_t task_rows(int64_t n_rows, int64_t n_columns) {
+  return n_columns <= kSmallBatch ? std::max<int64_t>(kTaskRows, (n_rows + 63) / 64 / 16 * 16) : kTaskRows;
+}
+
+struct Task {
+  int32_t product;
+  int64_t row_begin;
+  int64_t row_end;
+};
+
+void add_tasks(std::vector<Task>* tasks, size_t product, int64_t rows, int64_t n_columns) {
+  const int64_t step = task_rows(rows, n_columns);
+  for (int64_t r = 0; r < rows; r += step) {
+    tasks->push_back({static_cast<int32_t>(product), r, std::min(rows, r + step)});
+  }
+}
+
+}  // namespace
+
+void CpuBackend::prepare(Activations& x, DType dtype) {
+  const ActivationFormat format = dtype_info(dtype).activation;
+  if (mode_ == ActivationMode::kReference || format == ActivationFormat::kF32) return;
+  const bool wide = format == ActivationFormat::kQ8_256;
+  Activations::Quantized& q = wide ? x.q8_256_ : x.q8_32_;
+  if (q.valid) return;
+  const int64_t block = wide ? 256 : 32;
+  QuantizedRows& rows = q.rows;
+  rows.n = x.n_;
+  rows.q_stride = (x.n_ + 63) / 64 * 64;
+  rows.d_stride = x.n_ / block;
+  rows.sums_stride = x.n_ / 16;
+  q.q.resize(static_cast<size_t>(x.rows_ * rows.q_stride + 64));
+  q.d.resize(static_cast<size_t>(x.rows_ * rows.d_stride + 16));
+  q.sums16.resize(static_cast<size_t>(x.rows_ * rows.sums_stride + 32));
+  rows.q = q.q.data();
+  rows.d = q.d.data();
+  rows.sums16 = q.sums16.data();
+  const auto quantize = wide ? kernels_.quantize_q8_256 : kernels_.quantize_q8_32;
+  pool_.parallel_for(x.rows_, [&](int64_t r) {
+    quantize(x.row(r), x.n_, rows.q + r * rows.q_stride, rows.d + r * rows.d_stride,
+             rows.sums16 + r * rows.sums_stride);
+  });
+  q.valid = true;
+}
+
+void CpuBackend::run(const Activations& x, const WeightMatrix& w, MatmulArgs args) const {
+  args.w = w.data;
+  args.w_row_bytes = w.row_bytes;
+  args.k = w.k;
+  args.x_f32 = x.data();
+  args.x_stride = x.n_;
+  args.x_q = dtype_info(w.dtype).activation == ActivationFormat::kQ8_256 ? &x.q8_256_.rows : &x.q8_32_.rows;
+  if (mode_ == ActivationMode::kReference) {
+    matmul_reference(w.dtype, args);
+  } else {
+    matmul_of(kernels_, w.dtype)(args);
+  }
+}
+
+void CpuBackend::matmul(Activations& x, std::span<const Product> products) {
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < products.size(); ++i) {
+    ET_CHECK(products[i].w.k == x.n_);
+    prepare(x, products[i].w.dtype);
+    add_tasks(&tasks, i, products[i].w.rows, x.rows_);
+  }
+  pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t t) {
+    const Task& task = tasks[static_cast<size_t>(t)];
+    const Product& product = products[static_cast<size_t>(task.product)];
+    MatmulArgs args{};
+    args.row_begin = task.row_begin;
+    args.row_end = task.row_end;
+    args.n_columns = x.rows_;
+    args.y = product.y;
+    args.y_stride = product.y_stride;
+    run(x, product.w, args);
+    if (product.bias == nullptr) return;
+    for (int64_t c = 0; c < x.rows_; ++c) {
+      float* y = product.y + c * product.y_stride;
+      for (int64_t r = task.row_begin; r < task.row_end; ++r) y[r] = y[r] + product.bias[r];
+    }
+  });
+}
+
+void CpuBackend::grouped_matmul(Activations& x, std::span<const GroupedProduct> products) {
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < products.size(); ++i) {
+    ET_CHECK(products[i].w.k == x.n_);
+    prepare(x, products[i].w.dtype);
+    add_tasks(&tasks, i, products[i].w.rows, products[i].n_rows);
+  }
+  pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t t) {
+    const Task& task = tasks[static_cast<size_t>(t)];
+    const GroupedProduct& product = products[static_cast<size_t>(task.product)];
+    MatmulArgs args{};
+    args.row_begin = task.row_begin;
+    args.row_end = task.row_end;
+    args.x_rows = product.x_rows;
+    args.y_rows = product.y_rows;
+    args.n_columns = product.n_rows;
+    args.y = product.y;
+    args.y_stride = product.y_stride;
+    run(x, product.w, args);
+  });
+}
+
+void CpuBackend::rms_norm(const float* x, const float* w, float eps, Activations* y) {
+  pool_.parallel_for(y->rows(), [&](int64_t r) { kernels_.rms_norm(x + r * y->n(), w, eps, y->n(), y->row(r)); });
+}
+
+}  // namespace expertree

@@ -1,0 +1,62 @@
+// The CPU as a device: whole operations on rows, split over a thread pool. The split never changes a result: every
+// output is computed by one thread with the canonical arithmetic (cpp/kernels/canonical.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpp/backend/activations.h"
+#include "cpp/base/thread_pool.h"
+#include "cpp/kernels/kernel_table.h"
+#include "cpp/tensor/weight.h"
+
+namespace expertree {
+
+// What a product's activations are rounded to.
+enum class ActivationMode : uint8_t {
+  kInt8,      // int8 per block for quantised weights, float for float weights: the contract
+  kReference  // float for everything: for tests
+};
+
+class CpuBackend {
+ public:
+  CpuBackend(const KernelTable& kernels, int n_threads, ActivationMode mode)
+      : kernels_(kernels), pool_(n_threads), mode_(mode) {}
+
+  const KernelTable& kernels() const { return kernels_; }
+  ThreadPool& pool() { return pool_; }
+
+  // One product y[c][0 .. w.rows) = w . x[c]. Several in one call share x and run side by side.
+  struct Product {
+    WeightMatrix w;
+    float* y;
+    int64_t y_stride;
+    const float* bias = nullptr;  // [w.rows], added after the product
+  };
+  void matmul(Activations& x, std::span<const Product> products);
+
+  // A product for the rows that chose one expert.
+  struct GroupedProduct {
+    WeightMatrix w;
+    const int32_t* x_rows;  // [n_rows] rows of x
+    const int32_t* y_rows;  // [n_rows] rows of y
+    int64_t n_rows;
+    float* y;
+    int64_t y_stride;
+  };
+  void grouped_matmul(Activations& x, std::span<const GroupedProduct> products);
+
+  // y[r] = rms_norm(x[r]) * w for every row of y; x is [y.rows()][y.n()], w is [y.n()].
+  void rms_norm(const float* x, const float* w, float eps, Activations* y);
+
+ private:
+  void prepare(Activations& x, DType dtype);
+  void run(const Activations& x, const WeightMatrix& w, MatmulArgs args) const;
+
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  ActivationMode mode_;
+};
+
+}  // namespace expertree

@@ -1,0 +1,36 @@
+#include "cpp/base/cpu_features.h"
+
+namespace expertree {
+
+#if defined(__x86_64__)
+
+// The builtins also ask the operating system (XGETBV) whether it saves the wide registers.
+bool cpu_has_avx2_fma() {
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                          __builtin_cpu_supports("f16c");
+  return has;
+}
+
+bool cpu_has_avx512_vnni() {
+  static const bool has = cpu_has_avx2_fma() && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
+                          __builtin_cpu_supports("avx512vnni");
+  return has;
+}
+
+bool cpu_has_neon() { return false; }
+
+#else
+
+bool cpu_has_avx2_fma() { return false; }
+bool cpu_has_avx512_vnni() { return false; }
+#if defined(__aarch64__)
+bool cpu_has_neon() { return true; }
+#else
+bool cpu_has_neon() { return false; }
+#endif
+
+#endif
+
+}  // namespace expertree

@@ -1,0 +1,187 @@
+// Attention of one query row (canonical.h, C8), AVX2. Up to four heads share each load of a key or a value.
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+#include "cpp/kernels/avx2/kernels.h"
+#include "cpp/kernels/avx2/math.h"
+#include "cpp/kernels/avx2/vector.h"
+#include "cpp/kernels/canonical.h"
+
+namespace expertree::avx2 {
+namespace {
+
+constexpr int kHeads = 4;
+static_assert(kAttentionTile == 32, "a tile of scores is four registers");
+
+// The keys and values of one tile.
+struct Tile {
+  int64_t n;
+  const float* k[kAttentionTile];
+  const float* v[kAttentionTile];
+};
+
+inline void fill_tile(const AttendArgs& args, int64_t begin, int64_t n, Tile* tile) {
+  tile->n = n;
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t position = begin + j;
+    const int64_t cell = position < args.n_prefix ? position : args.tail[position - args.n_prefix];
+    tile->k[j] = args.k + cell * args.head_dim_k;
+    tile->v[j] = args.v + cell * args.head_dim_v;
+  }
+}
+
+// s[h][j .. j + kP) = dot16(q of head h, k of those positions) * scale. A position past the end repeats the last one.
+template <int kH, int kP>
+inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j, int64_t dim, float scale,
+                   float (*s)[kAttentionTile]) {
+  const float* k[kP];
+  for (int p = 0; p < kP; ++p) k[p] = tile.k[j + p < tile.n ? j + p : tile.n - 1];
+  __m256 low[kH][kP];
+  __m256 high[kH][kP];
+  for (int h = 0; h < kH; ++h) {
+    for (int p = 0; p < kP; ++p) low[h][p] = high[h][p] = _mm256_setzero_ps();
+  }
+  int64_t i = 0;
+  for (; i + 16 <= dim; i += 16) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kP; ++p) {
+      const __m256 k0 = _mm256_loadu_ps(k[p] + i);
+      const __m256 k1 = _mm256_loadu_ps(k[p] + i + 8);
+#pragma GCC unroll 4
+      for (int h = 0; h < kH; ++h) {
+        low[h][p] = _mm256_fmadd_ps(_mm256_loadu_ps(q + h * q_stride + i), k0, low[h][p]);
+        high[h][p] = _mm256_fmadd_ps(_mm256_loadu_ps(q + h * q_stride + i + 8), k1, high[h][p]);
+      }
+    }
+  }
+  if (i < dim) {
+    const __m256i m0 = tail_mask(dim - i);
+    const __m256i m1 = tail_mask(dim - i - 8);
+    for (int p = 0; p < kP; ++p) {
+      const __m256 k0 = _mm256_maskload_ps(k[p] + i, m0);
+      const __m256 k1 = _mm256_maskload_ps(k[p] + i + 8, m1);
+      for (int h = 0; h < kH; ++h) {
+        const __m256 q0 = _mm256_maskload_ps(q + h * q_stride + i, m0);
+        const __m256 q1 = _mm256_maskload_ps(q + h * q_stride + i + 8, m1);
+        low[h][p] = select(m0, _mm256_fmadd_ps(q0, k0, low[h][p]), low[h][p]);
+        high[h][p] = select(m1, _mm256_fmadd_ps(q1, k1, high[h][p]), high[h][p]);
+      }
+    }
+  }
+  for (int p = 0; p < kP && j + p < tile.n; ++p) {
+    for (int h = 0; h < kH; ++h) s[h][j + p] = combine(low[h][p], high[h][p]) * scale;
+  }
+}
+
+// One head's scores become its p; updates m and l, returns c.
+inline float weigh(float* s, int64_t n, float* m, float* l) {
+  __m256 top = _mm256_set1_ps(*m);
+  __m256 score[kAttentionTile / 8];
+#pragma GCC unroll 4
+  for (int i = 0; i < kAttentionTile / 8; ++i) {
+    const __m256i mask = tail_mask(n - 8 * i);
+    score[i] = _mm256_maskload_ps(s + 8 * i, mask);
+    top = select(mask, _mm256_max_ps(score[i], top), top);  // a NaN score leaves top
+  }
+  const float m2 = max_of(top);
+  const float c = _mm256_cvtss_f32(exp_lanes(_mm256_set1_ps(*m - m2)));
+  const __m256 max = _mm256_set1_ps(m2);
+  __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+#pragma GCC unroll 4
+  for (int i = 0; i < kAttentionTile / 8; ++i) {
+    const __m256i mask = tail_mask(n - 8 * i);
+    const __m256 p = exp_lanes(_mm256_sub_ps(score[i], max));
+    sum[i % 2] = select(mask, _mm256_add_ps(sum[i % 2], p), sum[i % 2]);
+    _mm256_maskstore_ps(s + 8 * i, mask, p);
+  }
+  *l = __builtin_fmaf(*l, c, combine(sum[0], sum[1]));
+  *m = m2;
+  return c;
+}
+
+// acc[h][d] = acc * c, then fma(p[j], v[j][d], acc) in increasing j, for kV registers of d. The last ones may be cut.
+template <int kH, int kV, bool kCut>
+inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], const float* c, int64_t d, int64_t dim,
+                          float* out, int64_t out_stride) {
+  __m256 acc[kH][kV];
+  for (int h = 0; h < kH; ++h) {
+    for (int i = 0; i < kV; ++i) {
+      float* at = out + h * out_stride + d + 8 * i;
+      const __m256 old = kCut ? _mm256_maskload_ps(at, tail_mask(dim - d - 8 * i)) : _mm256_loadu_ps(at);
+      acc[h][i] = _mm256_mul_ps(old, _mm256_set1_ps(c[h]));
+    }
+  }
+  for (int64_t j = 0; j < tile.n; ++j) {
+    const float* v = tile.v[j] + d;
+#pragma GCC unroll 8
+    for (int i = 0; i < kV; ++i) {
+      const __m256 value =
+          kCut ? _mm256_maskload_ps(v + 8 * i, tail_mask(dim - d - 8 * i)) : _mm256_loadu_ps(v + 8 * i);
+#pragma GCC unroll 4
+      for (int h = 0; h < kH; ++h) acc[h][i] = _mm256_fmadd_ps(_mm256_set1_ps(p[h][j]), value, acc[h][i]);
+    }
+  }
+  for (int h = 0; h < kH; ++h) {
+    for (int i = 0; i < kV; ++i) {
+      float* at = out + h * out_stride + d + 8 * i;
+      if (kCut) {
+        _mm256_maskstore_ps(at, tail_mask(dim - d - 8 * i), acc[h][i]);
+      } else {
+        _mm256_storeu_ps(at, acc[h][i]);
+      }
+    }
+  }
+}
+
+template <int kH>
+void attend_heads(const AttendArgs& args, int64_t first_head) {
+  constexpr int kP = kH == 1 ? 4 : kH == 2 ? 2 : 1;  // positions at once in the scores: about eight chains
+  constexpr int kV = kH == 1 ? 8 : kH == 2 ? 4 : 2;  // registers of a value at once
+  const float* q = args.q + first_head * args.q_stride;
+  float* out = args.out + first_head * args.out_stride;
+  const int64_t n = args.n_prefix + args.n_tail;
+  float m[kH];
+  float l[kH];
+  float c[kH];
+  for (int h = 0; h < kH; ++h) {
+    m[h] = -__builtin_inff();
+    l[h] = 0.0f;
+    for (int64_t d = 0; d < args.head_dim_v; ++d) out[h * args.out_stride + d] = 0.0f;
+  }
+  for (int64_t begin = 0; begin < n; begin += kAttentionTile) {
+    Tile tile;
+    fill_tile(args, begin, n - begin < kAttentionTile ? n - begin : kAttentionTile, &tile);
+    alignas(32) float s[kH][kAttentionTile];
+    for (int64_t j = 0; j < tile.n; j += kP) {
+      scores<kH, kP>(q, args.q_stride, tile, j, args.head_dim_k, args.scale, s);
+    }
+    for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.n, &m[h], &l[h]);
+    int64_t d = 0;
+    for (; d + 8 * kV <= args.head_dim_v; d += 8 * kV) {
+      add_values_at<kH, kV, false>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
+    }
+    if (d < args.head_dim_v) add_values_at<kH, kV, true>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
+  }
+  for (int h = 0; h < kH; ++h) {
+    const float inverse = 1.0f / l[h];
+    for (int64_t d = 0; d < args.head_dim_v; ++d) {
+      out[h * args.out_stride + d] = out[h * args.out_stride + d] * inverse;
+    }
+  }
+}
+
+}  // namespace
+
+void attend(const AttendArgs& args) {
+  int64_t h = 0;
+  for (; h + kHeads <= args.n_heads; h += kHeads) attend_heads<kHeads>(args, h);
+  switch (args.n_heads - h) {
+    case 1: attend_heads<1>(args, h); break;
+    case 2: attend_heads<2>(args, h); break;
+    case 3: attend_heads<3>(args, h); break;
+    default: break;
+  }
+}
+
+}  // namespace expertree::avx2
+
+#endif

@@ -1,0 +1,46 @@
+#include "cpp/kernels/avx2/kernels.h"
+
+namespace expertree {
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+const KernelTable* avx2_kernels() {
+  static const KernelTable table = {
+      .name = "avx2",
+      .quantize_q8_32 = avx2::quantize_q8_32,
+      .quantize_q8_256 = avx2::quantize_q8_256,
+      .matmul_f32 = avx2::matmul_f32,
+      .matmul_f16 = avx2::matmul_f16,
+      .matmul_bf16 = avx2::matmul_bf16,
+      .matmul_q4_0 = avx2::matmul_q4_0,
+      .matmul_q4_1 = avx2::matmul_q4_1,
+      .matmul_q5_0 = avx2::matmul_q5_0,
+      .matmul_q5_1 = avx2::matmul_q5_1,
+      .matmul_q8_0 = avx2::matmul_q8_0,
+      .matmul_iq4_nl = avx2::matmul_iq4_nl,
+      .matmul_mxfp4 = avx2::matmul_mxfp4,
+      .matmul_q2_k = avx2::matmul_q2_k,
+      .matmul_q3_k = avx2::matmul_q3_k,
+      .matmul_q4_k = avx2::matmul_q4_k,
+      .matmul_q5_k = avx2::matmul_q5_k,
+      .matmul_q6_k = avx2::matmul_q6_k,
+      .matmul_iq4_xs = avx2::matmul_iq4_xs,
+      .rms_norm = avx2::rms_norm,
+      .softmax = avx2::softmax,
+      .silu_mul = avx2::silu_mul,
+      .axpy = avx2::axpy,
+      .exp_f32 = avx2::exp_f32,
+      .log_f32 = avx2::log_f32,
+      .attend = avx2::attend,
+  };
+  return &table;
+}
+
+#else
+
+// Built for another processor, or by a compiler without these instructions.
+const KernelTable* avx2_kernels() { return nullptr; }
+
+#endif
+
+}  // namespace expertree

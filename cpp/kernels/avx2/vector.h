@@ -1,0 +1,126 @@
+// What the AVX2 kernels share: 16 lanes in two registers, tails, integer reductions, access to rows.
+// Everything is static and only plain structs cross functions, so no object exports a weak symbol (canonical.h).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "cpp/kernels/kernel_table.h"
+
+namespace expertree::avx2 {
+
+constexpr int kRows = 8;     // weight rows that advance together: one float accumulator lane per row
+constexpr int kColumns = 4;  // activation columns that share one expansion of a weight block
+
+static const int32_t kTailMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+// The first n of 8 lanes; n is clamped to 0 .. 8.
+static inline __m256i tail_mask(int64_t n) {
+  const int64_t kept = n < 0 ? 0 : n > 8 ? 8 : n;
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kTailMasks + 8 - kept));
+}
+
+static inline __m256 select(__m256i mask, __m256 yes, __m256 no) {
+  return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(mask));
+}
+
+static inline __m256i load_256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+static inline __m128i load_128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+
+// canonical.h, C1: lanes 0-7 in low, 8-15 in high.
+static inline float combine(__m256 low, __m256 high) {
+  const __m256 eight = _mm256_add_ps(low, high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+static inline float max_of(__m256 x) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+// Lane i of the result is the sum of p[i]'s eight lanes.
+static inline __m256i sum_eight(const __m256i* p) {
+  const __m256i p01 = _mm256_hadd_epi32(p[0], p[1]);
+  const __m256i p23 = _mm256_hadd_epi32(p[2], p[3]);
+  const __m256i p45 = _mm256_hadd_epi32(p[4], p[5]);
+  const __m256i p67 = _mm256_hadd_epi32(p[6], p[7]);
+  const __m256i p0123 = _mm256_hadd_epi32(p01, p23);  // low half: elements 0-3 of each, high half: elements 4-7
+  const __m256i p4567 = _mm256_hadd_epi32(p45, p67);
+  return _mm256_add_epi32(_mm256_blend_epi32(p0123, p4567, 0xF0), _mm256_permute2x128_si256(p0123, p4567, 0x21));
+}
+
+// Up to kRows weight rows that advance together. A missing row repeats the last one; its result is not stored.
+struct RowGroup {
+  const std::byte* w;
+  int64_t offset[kRows];  // bytes from w to each row
+};
+
+static inline RowGroup row_group(const MatmulArgs& args, int64_t row) {
+  RowGroup group;
+  group.w = args.w + row * args.w_row_bytes;
+  const int64_t last = args.row_end - row - 1;
+  for (int64_t i = 0; i < kRows; ++i) group.offset[i] = (i < last ? i : last) * args.w_row_bytes;
+  return group;
+}
+
+// The binary16 at `p + offset[i]` of each row.
+static inline __m256 load_halves(const std::byte* p, const int64_t* offset) {
+  int16_t half[kRows];
+  for (int i = 0; i < kRows; ++i) std::memcpy(&half[i], p + offset[i], 2);
+  return _mm256_cvtph_ps(_mm_setr_epi16(half[0], half[1], half[2], half[3], half[4], half[5], half[6], half[7]));
+}
+
+// Asks for size_bytes at the same place of the next group of rows. The hardware does not follow eight short rows by
+// itself (Q4_K from memory, k = 2048: 3 GB/s without, 11 with). An address past the end is harmless.
+static inline void prefetch_next_group(const std::byte* p, int64_t w_row_bytes, int64_t size_bytes) {
+  const char* next = reinterpret_cast<const char*>(p) + kRows * w_row_bytes;
+  for (int64_t i = 0; i < size_bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
+}
+
+// One column's int8 activations and where its outputs go.
+struct Column {
+  const int8_t* q;
+  const float* d;
+  const int16_t* sums16;
+  float* y;
+};
+
+static inline Column quantized_column(const MatmulArgs& args, int64_t c) {
+  const QuantizedRows& x = *args.x_q;
+  const int64_t x_row = args.x_rows ? args.x_rows[c] : c;
+  const int64_t y_row = args.y_rows ? args.y_rows[c] : c;
+  return {x.q + x_row * x.q_stride, x.d + x_row * x.d_stride, x.sums16 + x_row * x.sums_stride,
+          args.y + y_row * args.y_stride};
+}
+
+static inline void store_rows(float* y, int64_t n_rows, __m256 value) {
+  if (n_rows >= kRows) {
+    _mm256_storeu_ps(y, value);
+  } else {
+    _mm256_maskstore_ps(y, tail_mask(n_rows), value);
+  }
+}
+
+// Calls Kernel::run<n>(args, row, first_column) for groups of kRows rows and up to kColumns columns. Rows go outside:
+// a group of rows is read from memory once and stays in the cache for the further columns.
+template <typename Kernel>
+static inline void for_each_group(const MatmulArgs& args) {
+  for (int64_t row = args.row_begin; row < args.row_end; row += kRows) {
+    int64_t c = 0;
+    for (; c + kColumns <= args.n_columns; c += kColumns) Kernel::template run<kColumns>(args, row, c);
+    switch (args.n_columns - c) {
+      case 1: Kernel::template run<1>(args, row, c); break;
+      case 2: Kernel::template run<2>(args, row, c); break;
+      case 3: Kernel::template run<3>(args, row, c); break;
+      default: break;
+    }
+  }
+}
+
+}  // namespace expertree::avx2

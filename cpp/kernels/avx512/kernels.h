@@ -1,0 +1,36 @@
+// The AVX-512 kernels (F, BW, VL, DQ, VBMI, VNNI): the bits of canonical.h, 16 lanes at a time.
+#pragma once
+
+#include "cpp/kernels/kernel_table.h"
+
+namespace expertree::avx512 {
+
+void quantize_q8_32(const float* x, int64_t n, int8_t* q, float* d, int16_t* sums16);
+void quantize_q8_256(const float* x, int64_t n, int8_t* q, float* d, int16_t* sums16);
+
+void matmul_f32(const MatmulArgs& args);
+void matmul_f16(const MatmulArgs& args);
+void matmul_bf16(const MatmulArgs& args);
+void matmul_q4_0(const MatmulArgs& args);
+void matmul_q4_1(const MatmulArgs& args);
+void matmul_q5_0(const MatmulArgs& args);
+void matmul_q5_1(const MatmulArgs& args);
+void matmul_q8_0(const MatmulArgs& args);
+void matmul_iq4_nl(const MatmulArgs& args);
+void matmul_mxfp4(const MatmulArgs& args);
+void matmul_q2_k(const MatmulArgs& args);
+void matmul_q3_k(const MatmulArgs& args);
+void matmul_q4_k(const MatmulArgs& args);
+void matmul_q5_k(const MatmulArgs& args);
+void matmul_q6_k(const MatmulArgs& args);
+void matmul_iq4_xs(const MatmulArgs& args);
+
+void rms_norm(const float* x, const float* w, float eps, int64_t n, float* y);
+void softmax(const float* x, int64_t n, float* p);
+void silu_mul(const float* gate, const float* up, int64_t n, float* y);
+void axpy(float scale, const float* x, int64_t n, float* acc);
+void exp_f32(const float* x, int64_t n, float* y);
+void log_f32(const float* x, int64_t n, float* y);
+void attend(const AttendArgs& args);
+
+}  // namespace expertree::avx512

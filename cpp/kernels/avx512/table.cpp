@@ -1,0 +1,50 @@
+#include "cpp/kernels/avx512/kernels.h"
+#include "cpp/kernels/avx512/vector.h"
+
+namespace expertree {
+
+#if defined(EXPERTREE_AVX512)
+
+namespace {
+
+constexpr KernelTable kTable = {
+    .name = "avx512",
+    .quantize_q8_32 = avx512::quantize_q8_32,
+    .quantize_q8_256 = avx512::quantize_q8_256,
+    .matmul_f32 = avx512::matmul_f32,
+    .matmul_f16 = avx512::matmul_f16,
+    .matmul_bf16 = avx512::matmul_bf16,
+    .matmul_q4_0 = avx512::matmul_q4_0,
+    .matmul_q4_1 = avx512::matmul_q4_1,
+    .matmul_q5_0 = avx512::matmul_q5_0,
+    .matmul_q5_1 = avx512::matmul_q5_1,
+    .matmul_q8_0 = avx512::matmul_q8_0,
+    .matmul_iq4_nl = avx512::matmul_iq4_nl,
+    .matmul_mxfp4 = avx512::matmul_mxfp4,
+    .matmul_q2_k = avx512::matmul_q2_k,
+    .matmul_q3_k = avx512::matmul_q3_k,
+    .matmul_q4_k = avx512::matmul_q4_k,
+    .matmul_q5_k = avx512::matmul_q5_k,
+    .matmul_q6_k = avx512::matmul_q6_k,
+    .matmul_iq4_xs = avx512::matmul_iq4_xs,
+    .rms_norm = avx512::rms_norm,
+    .softmax = avx512::softmax,
+    .silu_mul = avx512::silu_mul,
+    .axpy = avx512::axpy,
+    .exp_f32 = avx512::exp_f32,
+    .log_f32 = avx512::log_f32,
+    .attend = avx512::attend,
+};
+
+}  // namespace
+
+const KernelTable* avx512_kernels() { return &kTable; }
+
+#else
+
+// This build's compiler lacks the instructions.
+const KernelTable* avx512_kernels() { return nullptr; }
+
+#endif
+
+}  // namespace expertree

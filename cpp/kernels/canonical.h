@@ -1,0 +1,76 @@
+// The one canonical arithmetic. Every instruction set, and every device that promises equal bits, computes exactly
+// what stands here; cpp/kernels/scalar is this text as code and is the oracle of the tests.
+//
+// C0  All floats are IEEE binary32 with round-to-nearest-even and subnormals kept. `a * b + c` is two roundings
+//     unless it is written fma(a, b, c), which is one. Compilers run with contraction off.
+//
+// C1  Lanes. A float reduction over elements i = 0 .. n-1 uses kLanes = 16 accumulators, all starting at +0. Element i
+//     goes to lane i % 16, in increasing i. A lane without a further element is left as it is. The lanes are combined
+//     by the tree   for (h = 8; h >= 1; h /= 2) for (l = 0; l < h; ++l) lane[l] = lane[l] + lane[l + h];   result lane[0].
+//       dot16(x, y):  lane = fma(x[i], y[i], lane)           sum16(x):  lane = lane + x[i]
+//     The accumulators are one 512-bit register, two 256-bit ones, or half a GPU warp.
+//
+// C2  Float weights (F32, F16, BF16): decoded exactly to binary32, then dot16(w, x).
+//
+// C3  Activations for quantised weights: a row x of n elements is cut into blocks of B = 32 or 256. Per block
+//       amax = max |x[i]|;  d = amax / 127;  id = amax == 0 ? 0 : 127 / amax;
+//       q[i] = clamp(rint(x[i] * id), -127, 127);   rint rounds to even
+//     A row never depends on its neighbours. sums16[j] is the integer sum of q over elements 16j .. 16j+15.
+//     If amax is not finite, or 127 / amax overflows (amax below about 3.7e-37), then: not finite -> d = NaN and all
+//     q = 0, so that the fault stays visible; too small -> d = 0 and all q = 0.
+//
+// C4  Quantised products. Inside one weight block everything is an exact int32: no float touches an element. With
+//     blocks b = 0, 1, .. in order, ONE accumulator per output, starting at +0 (an output is an independent chain, so a
+//     register or a thread per output needs no reduction; the integers inside a block may be summed in any order):
+//       formats of 32 (Q4_0 Q5_0 Q8_0 IQ4_NL MXFP4):  S = sum of w_int * q
+//           acc = fma(float(S), dw * dx, acc)
+//       Q4_1 Q5_1:                                     S = sum of w_int * q, X = sum of q over the block
+//           acc = fma(float(S), dw * dx, acc);  acc = fma(float(X), mw * dx, acc)
+//       formats of 256 (Q3_K Q6_K IQ4_XS):             S = sum over sub-blocks j of sc[j] * sum(w_int * q)
+//           acc = fma(float(S), dw * dx, acc)
+//       Q2_K Q4_K Q5_K:                                S as above, M = sum over j of mn[j] * (sum of q over sub-block j)
+//           acc = fma(float(S), dw * dx, acc);  acc = fma(-float(M), dmin * dx, acc)
+//     w_int is the integer that the layout comment in cpp/tensor/blocks.h multiplies by the scales (offset removed, e.g.
+//     q - 8; table value for IQ4 and MXFP4); dw, mw, dmin are the stored scales decoded exactly to binary32; dw * dx is
+//     rounded once; float(S) rounds an int32 to nearest even. |S| < 2^31 always (largest: Q6_K, 32*127*128*256 = 133e6).
+//     A NaN scale gives a NaN output.
+//
+// C5  exp, log, SiLU: cpp/kernels/canonical_math.h, element by element. sin and cos of rotary angles come from tables
+//     made once per model in double precision and rounded.
+//
+// C6  RMS norm: ss = dot16(x, x);  r = 1 / sqrt(ss / float(n) + eps);  y[i] = (x[i] * r) * w[i]; without a weight
+//     y[i] = x[i] * r.
+//
+// C7  Softmax over a row: m = max; e[i] = exp(x[i] - m); s = sum16(e); p[i] = e[i] / s.
+//
+// C8  Attention of one query head over the n positions of its own path, position order, in tiles of kAttentionTile
+//     positions anchored at position 0. m = -inf, l = 0, acc[.] = 0. For each tile with positions j = 0 .. t-1:
+//       s[j] = dot16(q, k[j]) * scale
+//       m2 = max(m, max_j s[j]);  c = exp(m - m2);  p[j] = exp(s[j] - m2)
+//       l = fma(l, c, sum16(p over the tile));  acc[d] = acc[d] * c;  then in increasing j: acc[d] = fma(p[j], v[j][d], acc[d])
+//       m = m2
+//     out[d] = acc[d] * (1 / l). Which memory cell holds a position does not matter. (When c == 1 the products by c are
+//     exact and may be skipped.) A query with no position is an error of the caller.
+//
+// C9  A row's expert outputs are kept apart and summed in rank order: y = 0; for rank r: y = fma(weight[r], out[r], y).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace expertree {
+
+constexpr int kLanes = 16;
+constexpr int kAttentionTile = 32;
+
+// Functions here are static on purpose: an object built for one instruction set must not export them (a weak symbol
+// compiled for AVX-512 could win at link time and run on a CPU without it).
+
+static inline float combine_lanes(float* lane) {  // float[16], destroyed
+  for (int h = kLanes / 2; h >= 1; h /= 2) {
+    for (int l = 0; l < h; ++l) lane[l] = lane[l] + lane[l + h];
+  }
+  return lane[0];
+}
+
+}  // namespace expertree

@@ -1,0 +1,115 @@
+// One table of function pointers per instruction set. All tables compute the same bits (canonical.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpp/tensor/dtype.h"
+
+namespace expertree {
+
+// Rows of int8 activations (canonical.h, C3). Block size B is 32 or 256; n is a multiple of B.
+struct QuantizedRows {
+  int8_t* q;        // [rows][n], 64-byte aligned rows (row stride n_padded, a multiple of 64)
+  float* d;         // [rows][n / B], stride d_stride floats
+  int16_t* sums16;  // [rows][n / 16], stride sums_stride: sum of 16 consecutive q
+  int64_t n;
+  int64_t q_stride;
+  int64_t d_stride;
+  int64_t sums_stride;
+};
+
+// y[yr][r] = dot(w[r], x[xr]) for r in [row_begin, row_end) and columns c in [0, n_columns),
+// with xr = x_rows ? x_rows[c] : c and yr = y_rows ? y_rows[c] : c. Outputs outside are not touched.
+struct MatmulArgs {
+  const std::byte* w;      // weight rows in the file's own layout, any alignment
+  int64_t w_row_bytes;     // stride from row to row
+  int64_t k;               // elements per weight row
+  int64_t row_begin;
+  int64_t row_end;
+  const float* x_f32;      // [.][k], stride x_stride floats: float weights and the f32 reference mode
+  int64_t x_stride;
+  const QuantizedRows* x_q;  // quantised weights
+  const int32_t* x_rows;
+  int64_t n_columns;
+  float* y;                // [.][y_stride]
+  int64_t y_stride;
+  const int32_t* y_rows;
+};
+
+// One query row's heads that share a KV head (canonical.h, C8).
+struct AttendArgs {
+  const float* q;          // [n_heads][head_dim_k], stride q_stride
+  int64_t q_stride;
+  int64_t n_heads;
+  const float* k;          // [cell][head_dim_k], stride head_dim_k
+  const float* v;          // [cell][head_dim_v], stride head_dim_v
+  int64_t head_dim_k;
+  int64_t head_dim_v;
+  int64_t n_prefix;        // positions 0 .. n_prefix-1 lie in cells 0 .. n_prefix-1
+  const int32_t* tail;     // [n_tail] cells of positions n_prefix, n_prefix + 1, ..
+  int64_t n_tail;
+  float scale;
+  float* out;              // [n_heads][head_dim_v], stride out_stride
+  int64_t out_stride;
+};
+
+using MatmulFn = void (*)(const MatmulArgs&);
+
+struct KernelTable {
+  const char* name;  // "scalar", "avx2", "avx512", "neon"
+
+  // x: float [n]; q: int8 [n]; d: float [n / B]; sums16: int16 [n / 16].
+  void (*quantize_q8_32)(const float* x, int64_t n, int8_t* q, float* d, int16_t* sums16);
+  void (*quantize_q8_256)(const float* x, int64_t n, int8_t* q, float* d, int16_t* sums16);
+
+  MatmulFn matmul_f32;  // float activations
+  MatmulFn matmul_f16;
+  MatmulFn matmul_bf16;
+  MatmulFn matmul_q4_0;  // int8 activations in blocks of 32
+  MatmulFn matmul_q4_1;
+  MatmulFn matmul_q5_0;
+  MatmulFn matmul_q5_1;
+  MatmulFn matmul_q8_0;
+  MatmulFn matmul_iq4_nl;
+  MatmulFn matmul_mxfp4;
+  MatmulFn matmul_q2_k;  // int8 activations in blocks of 256
+  MatmulFn matmul_q3_k;
+  MatmulFn matmul_q4_k;
+  MatmulFn matmul_q5_k;
+  MatmulFn matmul_q6_k;
+  MatmulFn matmul_iq4_xs;
+
+  // y = (x * r) * w, w may be null; x and y may be the same. All float [n].
+  void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* y);
+  // p = softmax(x); x and p may be the same. float [n], n >= 1.
+  void (*softmax)(const float* x, int64_t n, float* p);
+  // y = silu(gate) * up; y may be gate or up. float [n].
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  // acc = fma(scale, x, acc). float [n].
+  void (*axpy)(float scale, const float* x, int64_t n, float* acc);
+  // y = exp(x), y = log(x). float [n].
+  void (*exp_f32)(const float* x, int64_t n, float* y);
+  void (*log_f32)(const float* x, int64_t n, float* y);
+  void (*attend)(const AttendArgs&);
+};
+
+// nullptr when this build or this CPU lacks it. Names: scalar, avx2, avx512, neon.
+const KernelTable* find_kernels(const char* name);
+
+// The best table of this CPU.
+const KernelTable& best_kernels();
+
+// The entry for a weight format.
+MatmulFn matmul_of(const KernelTable& table, DType dtype);
+
+// The f32 reference mode for any format: decode (dequantize_row), then dot16 with float activations.
+void matmul_reference(DType dtype, const MatmulArgs& args);
+
+// Each instruction set's table; nullptr where the build leaves it out.
+const KernelTable* scalar_kernels();
+const KernelTable* avx2_kernels();
+const KernelTable* avx512_kernels();
+const KernelTable* neon_kernels();
+
+}  // namespace expertree

@@ -1,0 +1,62 @@
+// One pass of a batch of rows through all layers. Prefill, plain decoding and trees are this same code.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpp/backend/activations.h"
+#include "cpp/model/model.h"
+
+namespace expertree {
+
+class Forward {
+ public:
+  explicit Forward(Model& model);
+
+  void run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
+
+ private:
+  // Rows [begin, begin + n) of the batch.
+  struct Chunk {
+    SequenceState& state;
+    const TokenBatch& batch;
+    int64_t begin;
+    int64_t n;
+    ForwardResult* routing;  // null: do not record
+  };
+
+  void embed(const Chunk& chunk);
+  void rotary_angles(const Chunk& chunk);
+  void attention(const Chunk& chunk, int64_t layer);
+  void store_keys_values(const Chunk& chunk, int64_t layer);
+  void attend(const Chunk& chunk, int64_t layer);
+  void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
+  void mixture(const Chunk& chunk, int64_t layer);
+  void route(const Chunk& chunk, int64_t layer);
+  void shared_expert(const Chunk& chunk, const MoeWeights& w);
+  void add_to_residual(int64_t n, const float* y);
+  void check_finite(const Chunk& chunk, int64_t layer) const;
+  void logits(const Chunk& chunk, LogitRows rows, ForwardResult* result);
+
+  Model& m_;
+  const HyperParameters& h_;
+  CpuBackend& backend_;
+
+  // Scratch of one chunk; grows to the largest chunk seen and stays.
+  std::vector<float> residual_;   // [n][n_embd]
+  std::vector<float> cos_, sin_;  // [n][n_rot / 2]
+  Activations normed_;            // [n][n_embd]
+  std::vector<float> q_, k_, v_;  // [n][projection]
+  Activations attended_;          // [n][n_heads * head_dim_v]
+  std::vector<float> output_;     // [n][n_embd]
+  std::vector<float> gate_, up_;  // dense: [n][n_ff]; experts: [n * n_used][n_ff of one]
+  Activations hidden_;            // SwiGLU of the two
+  std::vector<float> scores_;     // [n][n_experts] router probabilities
+  std::vector<int32_t> chosen_;   // [n][n_used], best first
+  std::vector<float> weights_;    // [n][n_used]
+  std::vector<float> outputs_;    // [n * n_used][n_embd], each expert's output kept apart
+  std::vector<float> shared_gate_;  // [n]
+  std::vector<int32_t> group_begin_, group_rows_, group_slots_;  // rows and slots by expert
+};
+
+}  // namespace expertree

@@ -1,0 +1,85 @@
+// A loaded model: hyperparameters, weights, and the one forward pass. Nothing here is global: any number of models
+// live side by side.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cpp/backend/cpu_backend.h"
+#include "cpp/experts/resident_experts.h"
+#include "cpp/io/gguf_reader.h"
+#include "cpp/model/hyperparameters.h"
+#include "cpp/model/rope.h"
+#include "cpp/model/sequence_state.h"
+#include "cpp/model/token_batch.h"
+#include "cpp/model/weights.h"
+
+namespace expertree {
+
+struct ModelOptions {
+  int n_threads = 0;   // 0: one per core
+  std::string isa;     // "": the best this CPU has; else scalar, avx2, avx512, neon
+  ActivationMode activations = ActivationMode::kInt8;
+};
+
+// Called with bytes read and bytes in all while loading; may throw to stop.
+using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+enum class LogitRows : uint8_t { kNone, kLast, kAll };
+
+struct ForwardRequest {
+  LogitRows logits = LogitRows::kAll;
+  bool routing = false;  // record every row's experts
+  // Called between layers; throws to stop. The caller then rolls the state back.
+  std::function<void()> check_stop;
+};
+
+struct ForwardResult {
+  std::vector<float> logits;            // [rows asked for][n_vocab]
+  std::vector<int32_t> expert_ids;      // [moe layers][rows][n_used], best first
+  std::vector<float> expert_weights;    // the same shape
+};
+
+class Forward;
+
+class Model {
+ public:
+  // Throws Error for everything a file or machine can have wrong.
+  static std::shared_ptr<Model> load(const std::string& path, const ModelOptions& options,
+                                     const LoadProgress& progress);
+  ~Model();
+
+  const std::string& path() const { return path_; }
+  const HyperParameters& hyperparameters() const { return h_; }
+  int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
+  const char* isa() const { return backend_.kernels().name; }
+  int n_threads() const { return backend_.pool().n_threads(); }
+  uint64_t expert_bytes() const { return expert_bytes_; }
+  uint64_t weight_bytes() const { return weight_bytes_; }  // experts left out
+
+  // Runs the batch on top of `state`, whose begin(batch) has been called; fills in the pending cells.
+  // One call at a time per model; others wait.
+  void forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
+
+ private:
+  friend class Forward;
+  Model(std::string path, const ModelOptions& options);
+
+  std::string path_;
+  HyperParameters h_;
+  ModelWeights weights_;
+  PageBuffer arena_;
+  std::unique_ptr<ResidentExperts> experts_;
+  std::unique_ptr<Rope> rope_;
+  mutable CpuBackend backend_;
+  uint64_t expert_bytes_ = 0;
+  uint64_t weight_bytes_ = 0;
+  std::mutex mutex_;
+  std::unique_ptr<Forward> forward_;
+};
+
+}  // namespace expertree

@@ -1,0 +1,127 @@
+// Mixture of experts of a chunk: route, group rows by expert, run each chosen expert once, sum in rank order.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cpp/base/error.h"
+#include "cpp/kernels/canonical_math.h"
+#include "cpp/model/forward.h"
+
+namespace expertree {
+
+// Softmax over all experts, the best n_used (ties to the lower id), then the architecture's rule for the weights.
+void Forward::route(const Chunk& chunk, int64_t layer) {
+  const MoeParameters& moe = h_.moe;
+  const int64_t n_experts = moe.n_experts;
+  const int64_t n_used = moe.n_used;
+  scores_.resize(static_cast<size_t>(chunk.n * n_experts));
+  chosen_.resize(static_cast<size_t>(chunk.n * n_used));
+  weights_.resize(static_cast<size_t>(chunk.n * n_used));
+  const MoeWeights& w = m_.weights_.layers[static_cast<size_t>(layer)].moe;
+  const CpuBackend::Product router[] = {{w.router, scores_.data(), n_experts}};
+  backend_.matmul(normed_, router);
+  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
+    float* p = scores_.data() + r * n_experts;
+    backend_.kernels().softmax(p, n_experts, p);
+    if (std::isnan(p[0])) {  // one NaN or infinite score makes the whole row NaN
+      throw Error(ErrorCode::kModelFormat,
+                  m_.path_ + ": the router of layer " + std::to_string(layer) +
+                      " gave a score that is not a finite number; the weights of the file are damaged. Check the "
+                      "file's hash and get it again");
+    }
+    std::vector<int32_t> order(static_cast<size_t>(n_experts));
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + n_used, order.end(),
+                      [p](int32_t a, int32_t b) { return p[a] != p[b] ? p[a] > p[b] : a < b; });
+    int32_t* ids = chosen_.data() + r * n_used;
+    float* weights = weights_.data() + r * n_used;
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n_used; ++i) {
+      ids[i] = order[static_cast<size_t>(i)];
+      weights[i] = p[ids[i]];
+      sum = sum + weights[i];
+    }
+    if (moe.renormalize) {
+      for (int64_t i = 0; i < n_used; ++i) weights[i] = weights[i] / std::max(sum, kMinWeightSum);
+    }
+  });
+  if (chunk.routing == nullptr) return;
+  const int64_t base = (w.moe_layer * chunk.batch.size() + chunk.begin) * n_used;
+  std::copy_n(chosen_.data(), chunk.n * n_used, chunk.routing->expert_ids.data() + base);
+  std::copy_n(weights_.data(), chunk.n * n_used, chunk.routing->expert_weights.data() + base);
+}
+
+// A slot is (row, rank): its number is row * n_used + rank.
+void Forward::mixture(const Chunk& chunk, int64_t layer) {
+  const MoeWeights& w = m_.weights_.layers[static_cast<size_t>(layer)].moe;
+  const int64_t n_used = h_.moe.n_used;
+  const int64_t n_ff = h_.moe.n_ff;
+  const int64_t n_slots = chunk.n * n_used;
+  route(chunk, layer);
+
+  // Slots by expert, rows in order within an expert (a counting sort).
+  group_begin_.assign(static_cast<size_t>(h_.moe.n_experts + 1), 0);
+  for (int64_t s = 0; s < n_slots; ++s) ++group_begin_[static_cast<size_t>(chosen_[static_cast<size_t>(s)]) + 1];
+  std::partial_sum(group_begin_.begin(), group_begin_.end(), group_begin_.begin());
+  group_slots_.resize(static_cast<size_t>(n_slots));
+  group_rows_.resize(static_cast<size_t>(n_slots));
+  std::vector<int32_t> next(group_begin_.begin(), group_begin_.end() - 1);
+  for (int64_t s = 0; s < n_slots; ++s) {
+    const int32_t at = next[static_cast<size_t>(chosen_[static_cast<size_t>(s)])]++;
+    group_slots_[static_cast<size_t>(at)] = static_cast<int32_t>(s);
+    group_rows_[static_cast<size_t>(at)] = static_cast<int32_t>(s / n_used);
+  }
+
+  gate_.resize(static_cast<size_t>(n_slots * n_ff));
+  up_.resize(static_cast<size_t>(n_slots * n_ff));
+  outputs_.resize(static_cast<size_t>(n_slots * h_.n_embd));
+  std::vector<CpuBackend::GroupedProduct> in;
+  std::vector<CpuBackend::GroupedProduct> out;
+  for (int64_t e = 0; e < h_.moe.n_experts; ++e) {
+    const int64_t begin = group_begin_[static_cast<size_t>(e)];
+    const int64_t n = group_begin_[static_cast<size_t>(e) + 1] - begin;
+    if (n == 0) continue;
+    const int32_t* rows = group_rows_.data() + begin;
+    const int32_t* slots = group_slots_.data() + begin;
+    const auto weights = [&](ExpertProjection p) { return m_.experts_->weights(w.moe_layer, e, p); };
+    in.push_back({weights(kGate), rows, slots, n, gate_.data(), n_ff});
+    in.push_back({weights(kUp), rows, slots, n, up_.data(), n_ff});
+    out.push_back({weights(kDown), slots, slots, n, outputs_.data(), h_.n_embd});
+  }
+  backend_.grouped_matmul(normed_, in);
+  hidden_.reset(n_slots, n_ff);
+  backend_.pool().parallel_for(n_slots, [&](int64_t s) {
+    backend_.kernels().silu_mul(gate_.data() + s * n_ff, up_.data() + s * n_ff, n_ff, hidden_.row(s));
+  });
+  backend_.grouped_matmul(hidden_, out);
+
+  if (h_.moe.shared != SharedExpert::kNone) {
+    shared_expert(chunk, w);  // leaves its output, scaled, in output_
+  } else {
+    output_.assign(static_cast<size_t>(chunk.n * h_.n_embd), 0.0f);
+  }
+  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
+    std::vector<float> sum(static_cast<size_t>(h_.n_embd), 0.0f);
+    for (int64_t i = 0; i < n_used; ++i) {
+      const int64_t slot = r * n_used + i;
+      backend_.kernels().axpy(weights_[static_cast<size_t>(slot)], outputs_.data() + slot * h_.n_embd, h_.n_embd,
+                              sum.data());
+    }
+    float* y = output_.data() + r * h_.n_embd;
+    for (int64_t i = 0; i < h_.n_embd; ++i) y[i] = sum[static_cast<size_t>(i)] + y[i];
+  });
+}
+
+void Forward::shared_expert(const Chunk& chunk, const MoeWeights& w) {
+  shared_gate_.resize(static_cast<size_t>(chunk.n));
+  const CpuBackend::Product gate[] = {{w.shared_gate, shared_gate_.data(), 1}};
+  backend_.matmul(normed_, gate);
+  feed_forward(w.shared, h_.moe.n_ff_shared);
+  for (int64_t r = 0; r < chunk.n; ++r) {
+    const float scale = 1.0f / (1.0f + canonical_exp(-shared_gate_[static_cast<size_t>(r)]));
+    float* y = output_.data() + r * h_.n_embd;
+    for (int64_t i = 0; i < h_.n_embd; ++i) y[i] = y[i] * scale;
+  }
+}
+
+}  // namespace expertree

@@ -1,0 +1,130 @@
+#include "cpp/model/sequence_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "cpp/base/error.h"
+
+namespace expertree {
+namespace {
+
+constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
+
+uint64_t plane_bytes(const HyperParameters& h, int64_t n_cells, int64_t head_dim) {
+  return static_cast<uint64_t>(h.n_layers * h.n_kv_heads * n_cells * head_dim + kOverreadFloats) * sizeof(float);
+}
+
+}  // namespace
+
+uint64_t SequenceState::bytes_needed(const HyperParameters& h, int64_t n_ctx) {
+  return plane_bytes(h, n_ctx, h.head_dim_k) + plane_bytes(h, n_ctx, h.head_dim_v);
+}
+
+SequenceState::SequenceState(const HyperParameters& h, int64_t n_ctx)
+    : n_layers_(h.n_layers),
+      n_heads_(h.n_kv_heads),
+      h_dim_k_(h.head_dim_k),
+      h_dim_v_(h.head_dim_v),
+      n_ctx_(n_ctx),
+      n_cells_(n_ctx + kTreeCells) {
+  require_memory(bytes_needed(h, n_ctx), "a KV cache for " + std::to_string(n_ctx) + " tokens");
+  k_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_k_), "the KV cache");
+  v_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_v_), "the KV cache");
+}
+
+void SequenceState::begin(const TokenBatch& batch) {
+  ET_CHECK(paths_.empty());
+  int64_t deepest = 0;
+  for (const int32_t depth : batch.depths) deepest = std::max<int64_t>(deepest, depth);
+  if (n_committed_ + deepest >= n_ctx_) {
+    throw Error(ErrorCode::kInvalidRequest, "the sequence would grow to " +
+                                                std::to_string(n_committed_ + deepest + 1) +
+                                                " tokens and the context holds " + std::to_string(n_ctx_) +
+                                                "; shorten it, or load the model with a larger context (--ctx)");
+  }
+  if (n_committed_ + batch.size() > n_cells_) {
+    throw Error(ErrorCode::kInvalidRequest, "a tree of " + std::to_string(batch.size()) + " rows after " +
+                                                std::to_string(n_committed_) + " tokens does not fit; at most " +
+                                                std::to_string(n_cells_ - n_committed_) + " rows fit here");
+  }
+  parents_ = batch.parents;
+  paths_.resize(parents_.size());
+  for (int64_t r = 0; r < batch.size(); ++r) {
+    PathCells& path = paths_[static_cast<size_t>(r)];
+    const int32_t parent = parents_[static_cast<size_t>(r)];
+    if (parent >= 0) {
+      path = paths_[static_cast<size_t>(parent)];
+    } else {
+      path.n_prefix = n_committed_;
+    }
+    // While cells and positions agree the path stays one run, which is how a chain is held.
+    if (path.tail.empty() && path.n_prefix == cell(r)) {
+      ++path.n_prefix;
+    } else {
+      path.tail.push_back(static_cast<int32_t>(cell(r)));
+    }
+  }
+}
+
+void SequenceState::move_cell(int64_t from, int64_t to) {
+  for (int64_t layer = 0; layer < n_layers_; ++layer) {
+    for (int64_t head = 0; head < n_heads_; ++head) {
+      float* k = keys(layer, head);
+      float* v = values(layer, head);
+      std::memcpy(k + to * h_dim_k_, k + from * h_dim_k_, static_cast<size_t>(h_dim_k_) * sizeof(float));
+      std::memcpy(v + to * h_dim_v_, v + from * h_dim_v_, static_cast<size_t>(h_dim_v_) * sizeof(float));
+    }
+  }
+}
+
+void SequenceState::commit(std::span<const int32_t> path) {
+  int32_t parent = -1;
+  for (const int32_t row : path) {
+    if (row < 0 || row >= n_pending() || parents_[static_cast<size_t>(row)] != parent) {
+      throw Error(ErrorCode::kInvalidRequest, "row " + std::to_string(row) +
+                                                  " does not continue the path to commit; give rows of the last "
+                                                  "evaluated tree, each the child of the one before");
+    }
+    parent = row;
+  }
+  // A row's index is at least its depth, so cells only ever move down, in order.
+  int64_t to = n_committed_;
+  for (const int32_t row : path) {
+    if (cell(row) != to) move_cell(cell(row), to);
+    ++to;
+  }
+  n_committed_ = to;
+  rollback();
+}
+
+void SequenceState::rollback() {
+  parents_.clear();
+  paths_.clear();
+}
+
+void SequenceState::truncate(int64_t length) {
+  if (length < 0 || length > n_committed_ || n_pending() > 0) {
+    throw Error(ErrorCode::kInvalidRequest, "cannot go back to length " + std::to_string(length) + ": the sequence has " +
+                                                std::to_string(n_committed_) + " committed tokens and " +
+                                                std::to_string(n_pending()) + " pending ones");
+  }
+  n_committed_ = length;
+}
+
+SequenceState SequenceState::branch(const HyperParameters& h) const {
+  SequenceState copy(h, n_ctx_);
+  copy.n_committed_ = n_committed_;
+  copy.parents_ = parents_;
+  copy.paths_ = paths_;
+  const int64_t used = n_committed_ + n_pending();
+  for (int64_t layer = 0; layer < n_layers_; ++layer) {
+    for (int64_t head = 0; head < n_heads_; ++head) {
+      std::memcpy(copy.keys(layer, head), keys(layer, head), static_cast<size_t>(used * h_dim_k_) * sizeof(float));
+      std::memcpy(copy.values(layer, head), values(layer, head), static_cast<size_t>(used * h_dim_v_) * sizeof(float));
+    }
+  }
+  return copy;
+}
+
+}  // namespace expertree

@@ -1,0 +1,70 @@
+// What a sequence leaves behind in the model: the KV cache. A recurrent state will stand beside it under the same
+// four verbs: begin a batch of rows, commit a path of them, roll all of them back, truncate to a length.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cpp/base/memory.h"
+#include "cpp/model/hyperparameters.h"
+#include "cpp/model/token_batch.h"
+
+namespace expertree {
+
+// The cells that hold a row's path, position order: 0 .. n_prefix-1 in cells of the same number, then `tail`.
+struct PathCells {
+  int64_t n_prefix = 0;
+  std::vector<int32_t> tail;
+};
+
+class SequenceState {
+ public:
+  // Room for n_ctx positions, and kTreeCells rows of a tree beyond them.
+  SequenceState(const HyperParameters& h, int64_t n_ctx);
+
+  static constexpr int64_t kTreeCells = 512;
+  static uint64_t bytes_needed(const HyperParameters& h, int64_t n_ctx);
+
+  int64_t n_ctx() const { return n_ctx_; }
+  int64_t n_committed() const { return n_committed_; }
+  int64_t n_pending() const { return static_cast<int64_t>(paths_.size()); }
+
+  // Takes cells for the rows. Throws kInvalidRequest when a position reaches n_ctx or the rows outnumber the cells;
+  // nothing has changed then. There must be no pending rows.
+  void begin(const TokenBatch& batch);
+  // Keeps the rows of `path` (each the child of the one before, the first without a parent), drops the others.
+  // Throws kInvalidRequest for anything else; nothing has changed then.
+  void commit(std::span<const int32_t> path);
+  void rollback();
+  // Forgets the committed positions from `length` on. Throws kInvalidRequest when there are fewer, or rows pending.
+  void truncate(int64_t length);
+  // An independent copy, pending rows included.
+  SequenceState branch(const HyperParameters& h) const;
+
+  // Cell of pending row r.
+  int64_t cell(int64_t r) const { return n_committed_ + r; }
+  const PathCells& path(int64_t r) const { return paths_[static_cast<size_t>(r)]; }
+
+  // Keys and values of one layer and KV head: float [cell][head_dim].
+  float* keys(int64_t layer, int64_t head) const { return k_.as<float>() + plane(layer, head) * h_dim_k_; }
+  float* values(int64_t layer, int64_t head) const { return v_.as<float>() + plane(layer, head) * h_dim_v_; }
+
+ private:
+  int64_t plane(int64_t layer, int64_t head) const { return (layer * n_heads_ + head) * n_cells_; }
+  void move_cell(int64_t from, int64_t to);
+
+  int64_t n_layers_;
+  int64_t n_heads_;  // KV heads
+  int64_t h_dim_k_;
+  int64_t h_dim_v_;
+  int64_t n_ctx_;
+  int64_t n_cells_;
+  int64_t n_committed_ = 0;
+  std::vector<int32_t> parents_;  // of pending rows
+  std::vector<PathCells> paths_;  // of pending rows
+  PageBuffer k_;
+  PageBuffer v_;
+};
+
+}  // namespace expertree

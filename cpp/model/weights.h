@@ -1,0 +1,47 @@
+// A model's weights by role. Matrices point into an arena; small vectors are float.
+#pragma once
+
+#include <vector>
+
+#include "cpp/base/memory.h"
+#include "cpp/experts/expert_index.h"
+#include "cpp/tensor/weight.h"
+
+namespace expertree {
+
+using FloatVector = std::vector<float>;  // empty: the model has none
+
+struct AttentionWeights {
+  WeightMatrix q, k, v, output;
+  FloatVector q_bias, k_bias, v_bias, output_bias;
+  FloatVector q_norm, k_norm;  // [head_dim] or [whole projection]
+};
+
+struct FeedForwardWeights {
+  WeightMatrix gate, up, down;
+};
+
+struct MoeWeights {
+  int64_t moe_layer = -1;  // index into the expert index
+  WeightMatrix router;     // [n_experts][n_embd]
+  FeedForwardWeights shared;
+  WeightMatrix shared_gate;  // [1][n_embd]
+};
+
+struct LayerWeights {
+  FloatVector attn_norm, ffn_norm;  // [n_embd]
+  AttentionWeights attention;
+  FeedForwardWeights dense;  // present when moe.moe_layer < 0
+  MoeWeights moe;
+};
+
+struct ModelWeights {
+  WeightMatrix token_embd;  // [n_vocab][n_embd]
+  WeightMatrix output;      // [n_vocab][n_embd]; token_embd itself when tied
+  FloatVector output_norm;
+  FloatVector rope_factors;  // [n_rot / 2], divides each pair's frequency; empty: all 1
+  std::vector<LayerWeights> layers;
+  ExpertIndex experts;
+};
+
+}  // namespace expertree

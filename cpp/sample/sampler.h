@@ -1,0 +1,69 @@
+// Chooses a token from a row of logits: the stage chain, then the argmax over what it left of
+//   (logit - largest) / temperature + G(seed, position, token)          G: cpp/sample/gumbel.h
+// with the lower token id on ties; at temperature 0 without G. Since G is a function of its arguments alone, the choice
+// does not depend on how many tokens a step took, on drafts, or on other requests (contract X2).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cpp/sample/options.h"
+#include "cpp/sample/stage.h"
+
+namespace expertree {
+
+struct RankedToken {
+  int32_t token;
+  float score;        // (logit - largest) / temperature + G; temperature 0: logit - largest
+  float probability;  // under the filtered distribution; temperature 0: that of temperature 1
+};
+
+struct SampledToken {
+  int32_t token;
+  float probability;  // under the filtered distribution; temperature 0: 1
+};
+
+// Holds 8 to 20 bytes of scratch memory per vocabulary entry and allocates nothing after construction. Not for two
+// threads at once; otherwise its calls are independent of each other. After an error it is as usable as before.
+class Sampler {
+ public:
+  // Throws kInvalidRequest when an option is out of range.
+  Sampler(const SamplerOptions& options, int64_t n_vocab);
+  Sampler(const Sampler&) = delete;
+  Sampler& operator=(const Sampler&) = delete;
+  Sampler(Sampler&&) = default;
+  Sampler& operator=(Sampler&&) = default;
+
+  // logits: [n_vocab]; position: of the token being chosen, counted from 0; history: every token before it, the
+  // drafted ancestors of a tree row included.
+  // Throws kModelFormat when the model gave NaN, +inf, or -inf for every token; kInvalidRequest when logit_bias bans
+  // all of them or the history holds a token outside the vocabulary.
+  int32_t sample(const float* logits, int64_t position, const TokenHistory& history);
+  // The same token; costs one exp per surviving token more.
+  SampledToken sample_with_probability(const float* logits, int64_t position, const TokenHistory& history);
+
+  // The best out.size() tokens by score, best first: rank 0 is what sample() gives. For drafters: the same seed and
+  // positions on the draft's logits make draft and target agree wherever their distributions do.
+  // Returns how many were written: fewer when fewer survive the filters.
+  int64_t rank(const float* logits, int64_t position, const TokenHistory& history, std::span<RankedToken> out);
+
+  int64_t n_vocab() const { return n_vocab_; }
+  bool greedy() const { return greedy_; }
+
+ private:
+  const float* adjusted_logits(const float* logits, int64_t position, const TokenHistory& history);
+  void check_model_logits(const float* logits, int64_t position) const;
+  Candidates survivors(const float* adjusted);
+  int64_t select(const Candidates& candidates, int64_t position, std::span<RankedToken> out) const;
+
+  uint64_t seed_;
+  int64_t n_vocab_;
+  bool greedy_;
+  std::vector<std::unique_ptr<SamplerStage>> stages_;
+  std::vector<float> adjusted_;        // [n_vocab], empty when no stage adjusts
+  std::vector<Candidate> candidates_;  // [n_vocab]
+};
+
+}  // namespace expertree

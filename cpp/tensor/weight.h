@@ -1,0 +1,22 @@
+// Views of weights in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpp/tensor/dtype.h"
+
+namespace expertree {
+
+// Rows of k elements in the file's own block layout.
+struct WeightMatrix {
+  DType dtype = DType::kF32;
+  const std::byte* data = nullptr;
+  int64_t rows = 0;
+  int64_t k = 0;
+  int64_t row_bytes = 0;
+
+  bool present() const { return data != nullptr; }
+};
+
+}  // namespace expertree

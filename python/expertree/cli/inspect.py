@@ -1,0 +1,41 @@
+"""`expertree inspect`: what is in a model file, and whether it would run here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from expertree.cli.options import command
+from expertree.inspect_model import describe, render
+from expertree.models import resolve_model
+
+SCHEMA = "expertree.inspect/1"
+
+
+@command
+def inspect(
+    model: Annotated[str, typer.Argument(help="A GGUF file, or a name that `expertree models` lists.")],
+    *,
+    ctx: Annotated[
+        int, typer.Option("--ctx", min=1, metavar="N", help="Context length to reckon the memory for, in tokens.")
+    ] = 4096,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """What is in a model file, and whether it would fit this machine, tier by tier. Loads nothing.
+
+    [bold]Examples[/bold]
+
+      expertree inspect model.gguf
+      expertree inspect model-00001-of-00003.gguf --ctx 32768
+      expertree inspect model.gguf --json | jq .verdict
+    """
+    path = resolve_model(model, Console(stderr=True, highlight=False))
+    description = describe(path, ctx)
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, **dataclasses.asdict(description)}))
+    else:
+        render(description, Console(highlight=False))

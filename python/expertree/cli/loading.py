@@ -1,0 +1,48 @@
+"""From the options of a command to a model in memory, with a progress bar on stderr while that takes a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from expertree.cli.options import ModelOptions
+from expertree.errors import UnsupportedError
+from expertree.model import Model
+from expertree.models import resolve_model
+
+
+def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
+    """Finds, fetches where that is needed, and loads. Raises what `resolve_model` and `Model` raise."""
+    console = Console(stderr=True, highlight=False)
+    path = resolve_model(name_or_path, console)
+    if options.vram not in (None, "0"):
+        raise UnsupportedError(f"--vram {options.vram}: this build has no GPU backend; leave it out")
+    with _loading_bar(console, path.name) as report:
+        return Model(
+            path,
+            threads=options.threads,
+            ram=options.ram or "all",
+            isa=options.isa,
+            n_ctx=options.ctx,
+            pre=options.pre,
+            progress=report,
+        )
+
+
+@contextmanager
+def _loading_bar(console: Console, name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to be called with (bytes done, bytes in all); None where nobody would see the bar."""
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"loading {name}", total=None)
+
+        def report(n_done: int, n_total: int) -> None:
+            progress.update(task, completed=n_done, total=n_total)
+
+        yield report

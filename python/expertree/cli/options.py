@@ -1,0 +1,227 @@
+"""Options that several commands share, each declared once.
+
+A command takes the groups it wants as parameters (`model_options: ModelOptions`); `@command` makes one option of each
+of their fields and hands the command the groups filled in.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from expertree.cli.failures import failures_reported
+
+_MODEL_PANEL = "Model and machine"
+_SAMPLING_PANEL = "Sampling"
+# What the commands start from. `generate` is for programs and repeats itself exactly; `chat` is for people: enough
+# warmth to be pleasant, and the long tail of unlikely words cut, which small models need.
+GENERATE_DEFAULTS: Mapping[str, float] = {"temperature": 0.0}
+CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.4, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.05}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE)
+
+
+def _check_size(text: str | None) -> str | None:
+    if text is not None and text != "all" and _SIZE.fullmatch(text) is None:
+        raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB or all")
+    return text
+
+
+def _check_isa(name: str | None) -> str | None:
+    from expertree._core import isa_names
+
+    if name is not None and name not in isa_names():
+        raise typer.BadParameter(f"{name!r} does not run here; this machine has: {', '.join(isa_names())}")
+    return name
+
+
+def _check_number(value: float | None) -> float | None:
+    if value is not None and value - value != 0:
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
+
+def _check_repeat_penalty(value: float | None) -> float | None:
+    if value is not None and value <= 0:
+        raise typer.BadParameter(f"{value} is not above 0; 1 is off")
+    return _check_number(value)
+
+
+def _check_seed(value: int | None) -> int | None:
+    if value is not None and not 0 <= value < 2**64:
+        raise typer.BadParameter(f"{value} is outside 0 to 2^64 - 1")
+    return value
+
+
+def _model(*names: str, help: str, **rest: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_MODEL_PANEL, show_default=False, **rest)
+
+
+def _sampling(*names: str, help: str, callback: Callable[..., Any] | None = _check_number, **rest: Any) -> Any:
+    panel = _SAMPLING_PANEL
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, callback=callback, **rest)
+
+
+def _per_command(name: str, off: str) -> str:
+    """The end of a help text: the default, by command."""
+    chat, generate = (
+        f"{defaults[name]:g}" if name in defaults else off for defaults in (CHAT_DEFAULTS, GENERATE_DEFAULTS)
+    )
+    return f"Default: {chat} in chat, {generate} in generate."
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How a model is loaded."""
+
+    threads: Annotated[int, _model("--threads", min=0, metavar="N", help="Worker threads. Default: one per core.")] = 0
+    ctx: Annotated[
+        int | None,
+        _model("--ctx", min=1, metavar="N", help="Context length in tokens. Default: the model's own, at most 4096."),
+    ] = None
+    ram: Annotated[
+        str | None,
+        _model("--ram", metavar="SIZE", callback=_check_size, help="Memory for expert weights: 6GiB, 800MiB, all."),
+    ] = None
+    vram: Annotated[
+        str | None,
+        _model("--vram", metavar="SIZE", callback=_check_size, help="GPU memory for expert weights; 0 for none."),
+    ] = None
+    isa: Annotated[
+        str | None,
+        _model(
+            "--isa",
+            metavar="NAME",
+            callback=_check_isa,
+            help="Instruction set (scalar, avx2, avx512, neon). All give the same text. Default: the best here.",
+        ),
+    ] = None
+    pre: Annotated[
+        str | None,
+        _model("--pre", metavar="NAME", help="Pre-tokenizer to use when the file's own is missing or unknown."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How the next token is drawn; None where the command's default counts."""
+
+    temperature: Annotated[
+        float | None,
+        _sampling(
+            "--temperature",
+            "--temp",
+            min=0,
+            metavar="T",
+            help="0 always takes the likeliest token, more is more varied. " + _per_command("temperature", "0"),
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        _sampling("--top-k", min=0, metavar="N", help="Draw among the N likeliest tokens; 0 is off, the default."),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        _sampling(
+            "--top-p",
+            min=0,
+            max=1,
+            metavar="P",
+            help="Draw among the likeliest tokens that together reach P. " + _per_command("top_p", "1 (off)"),
+        ),
+    ] = None
+    min_p: Annotated[
+        float | None,
+        _sampling(
+            "--min-p",
+            min=0,
+            max=1,
+            metavar="P",
+            help="Leave out tokens below P times the likeliest. " + _per_command("min_p", "0 (off)"),
+        ),
+    ] = None
+    repeat_penalty: Annotated[
+        float | None,
+        _sampling(
+            "--repeat-penalty",
+            metavar="X",
+            callback=_check_repeat_penalty,
+            help="Divide the scores of recent tokens. " + _per_command("repeat_penalty", "1 (off)"),
+        ),
+    ] = None
+    presence_penalty: Annotated[
+        float | None,
+        _sampling("--presence-penalty", metavar="X", help="Lower the score of tokens that occurred. Default: 0 (off)."),
+    ] = None
+    frequency_penalty: Annotated[
+        float | None,
+        _sampling("--frequency-penalty", metavar="X", help="The same, for each occurrence. Default: 0 (off)."),
+    ] = None
+    seed: Annotated[
+        int | None,
+        _sampling(
+            "--seed",
+            metavar="N",
+            callback=_check_seed,
+            help="Same seed, same text. Default: drawn anew, and shown.",
+        ),
+    ] = None
+
+    def values(self, defaults: Mapping[str, float]) -> dict[str, Any]:
+        """Arguments for `Model.session`."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**defaults, **{name: value for name, value in given.items() if value is not None}}
+
+
+_GROUPS = (ModelOptions, SamplingOptions)
+_DEBUG = Annotated[bool, typer.Option("--debug", help="Show where an error came from (a traceback).")]
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Makes a command of a function: option groups become options, failures become exit statuses, --debug is added."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if hints[name] in _GROUPS:
+            groups[name] = hints[name]
+            parameters += _group_parameters(hints[name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_DEBUG)
+
+    @functools.wraps(function)
+    def run(**values: Any) -> None:
+        with failures_reported(debug=values.pop("debug")):
+            for name, group in groups.items():
+                values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+            function(**values)
+
+    parameters.append(debug)
+    wrapper: Any = run
+    wrapper.__doc__ = unwrapped(function.__doc__ or "")
+    wrapper.__signature__ = inspect.Signature(parameters)
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del wrapper.__wrapped__  # or its signature would be taken
+    return run
+
+
+def _group_parameters(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(group)
+    ]
+
+
+def unwrapped(documentation: str) -> str:
+    """One line for each paragraph, for the terminal's width decides; indented lines stay as they are."""
+    paragraphs = inspect.cleandoc(documentation).split("\n\n")
+    return "\n\n".join(p if p.startswith(" ") else " ".join(p.split("\n")) for p in paragraphs)

@@ -1,0 +1,139 @@
+"""From a session's tokens to text: streaming, stop strings, limits, reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from expertree.errors import Cancelled
+from expertree.session import Session
+from expertree.text import ReasoningSplitter, StopMatcher, StreamDecoder, Tokenizer
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was generated.
+
+    text: the answer. reasoning: what stood inside reasoning tags, None without such tags. tokens: all sampled ids,
+    the end-of-text token included. finish_reason: "stop" (end of text or a stop string), "length" (max_tokens or the
+    context), "cancelled". stats: tokens, seconds and tokens per second of prefill and decoding, and the seed.
+    """
+
+    text: str
+    tokens: list[int]
+    finish_reason: str
+    stats: dict[str, Any] = field(default_factory=dict)
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How tokens become an answer."""
+
+    max_tokens: int | None = 64  # None: until the context is full
+    stop: Sequence[str] = ()
+    ignore_eos: bool = False
+    split_reasoning: bool = False
+    reasoning_open: bool = False  # the prompt already opened a reasoning section
+
+
+class _TextSink:
+    """Tokens in; answer text, reasoning and stream callbacks out."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        options: TextOptions,
+        stream: Callable[[str], object] | None,
+    ) -> None:
+        self._decoder = StreamDecoder(tokenizer, skip_special=True, after=prompt)
+        self._matcher = StopMatcher(options.stop)
+        self._splitter = ReasoningSplitter(inside=options.reasoning_open) if options.split_reasoning else None
+        self._stream = stream
+        self.content: list[str] = []
+        self.reasoning: list[str] = []
+
+    def feed(self, token: int) -> bool:
+        """True when a stop string has come."""
+        return self._match(self._decoder.feed([token]))
+
+    def finish(self) -> None:
+        if self._matcher.stopped is None:
+            self._match(self._decoder.flush())
+        self._split(self._matcher.flush(), last=True)
+
+    def _match(self, text: str) -> bool:
+        self._split(self._matcher.feed(text))
+        return self._matcher.stopped is not None
+
+    def _split(self, text: str, last: bool = False) -> None:
+        if self._splitter is None:
+            self._emit(text)
+            return
+        parts = [self._splitter.feed(text)]
+        if last:
+            parts.append(self._splitter.flush())
+        for reasoning, content in parts:
+            if reasoning:
+                self.reasoning.append(reasoning)
+            self._emit(content)
+
+    def _emit(self, text: str) -> None:
+        if not text:
+            return
+        self.content.append(text)
+        if self._stream is not None:
+            self._stream(text)
+
+
+def run_generation(
+    session: Session,
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    options: TextOptions,
+    stream: Callable[[str], object] | None = None,
+) -> Generation:
+    """Feeds `prompt` to the session and generates until something ends it.
+
+    `stream` is called with each piece of answer text as soon as it is certain. A cancelled generation returns what
+    it has; a cancelled prefill too.
+    """
+    before = session.stats
+    start = perf_counter()
+    sink = _TextSink(tokenizer, session.tokens + list(prompt), options, stream)
+    tokens: list[int] = []
+    reason = "length"
+    try:
+        session.prefill(prompt)
+        limit = options.max_tokens
+        while limit is None or len(tokens) < limit:
+            step = session.step()
+            if step is None:
+                break
+            tokens.extend(step.tokens)
+            if not options.ignore_eos and tokens[-1] in tokenizer.eog_ids:
+                reason = "stop"
+                break
+            if sink.feed(tokens[-1]):
+                reason = "stop"
+                break
+    except Cancelled:
+        reason = "cancelled"
+    sink.finish()
+    stats = _statistics(before, session.stats, perf_counter() - start)
+    reasoning = "".join(sink.reasoning) if options.split_reasoning and (sink.reasoning or options.reasoning_open) else None
+    return Generation("".join(sink.content), tokens, reason, stats, reasoning)
+
+
+def _statistics(before: dict[str, Any], after: dict[str, Any], wall: float) -> dict[str, Any]:
+    stats: dict[str, Any] = {"seed": after["seed"], "seconds": wall}
+    for phase in ("prefill", "decode"):
+        n = after[f"{phase}_tokens"] - before[f"{phase}_tokens"]
+        seconds = after[f"{phase}_seconds"] - before[f"{phase}_seconds"]
+        stats[f"{phase}_tokens"] = n
+        stats[f"{phase}_seconds"] = seconds
+        stats[f"{phase}_tokens_per_second"] = n / seconds if seconds > 0 else 0.0
+    return stats

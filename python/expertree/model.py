@@ -1,0 +1,252 @@
+"""A model: one GGUF file, loaded, with its tokenizer and chat template."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from expertree import _core
+from expertree.errors import InvalidRequestError, UnsupportedError
+from expertree.generation import Generation, TextOptions, run_generation
+from expertree.sampling import SamplingParams
+from expertree.session import Session, to_ids
+from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
+
+DEFAULT_CONTEXT = 4096
+
+
+class Model:
+    """A language model loaded from a GGUF file (the first part of a split one).
+
+    Args:
+        path: the file.
+        threads: worker threads; 0 takes one per core. The result never depends on it.
+        ram: budget for expert weights; only "all" until expert paging is built.
+        vram: budget for expert weights on a GPU; only 0 until a GPU backend is built.
+        isa: instruction set by name (scalar, avx2, avx512); None takes the best here. All give the same bits.
+        n_ctx: context length of sessions; None takes the model's own, at most 4096.
+        activations: "int8" (the exactness contract) or "f32" (reference mode: no rounding of activations, slow).
+        pre: pre-tokenizer name to force when the file's own is unknown.
+        progress: called with (bytes read, bytes in all) while loading.
+
+    Raises:
+        ModelFormatError, UnsupportedError, OutOfMemoryError, DeviceError, InvalidRequestError: see their messages.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int = 0,
+        ram: str = "all",
+        vram: int = 0,
+        isa: str | None = None,
+        n_ctx: int | None = None,
+        activations: str = "int8",
+        pre: str | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        if ram != "all":
+            raise UnsupportedError(f"ram={ram!r}: this version holds all experts in memory; use ram='all'")
+        if vram != 0:
+            raise UnsupportedError(f"vram={vram!r}: this build has no GPU backend; use vram=0")
+        if activations not in ("int8", "f32"):
+            raise InvalidRequestError(f"activations is {activations!r}; expected 'int8' or 'f32'")
+        self.path = Path(path)
+        self._pre = pre
+        try:
+            self._core = _core.Model.load(os.fspath(path), threads, isa or "", activations == "f32", progress)
+        except TypeError as error:
+            raise InvalidRequestError(f"Model({path!r}, threads={threads!r}, isa={isa!r}): wrong type") from error
+        if n_ctx is not None and n_ctx < 1:
+            raise InvalidRequestError(f"n_ctx is {n_ctx}; expected at least 1")
+        self.n_ctx = n_ctx or min(DEFAULT_CONTEXT, int(self._core.n_ctx_train))
+
+    # Facts about the model.
+
+    @property
+    def arch(self) -> str:
+        return str(self._core.arch)
+
+    @property
+    def n_layers(self) -> int:
+        return int(self._core.n_layers)
+
+    @property
+    def n_experts(self) -> int:
+        """Routed experts per MoE layer; 0 for a dense model."""
+        return int(self._core.n_experts)
+
+    @property
+    def n_experts_used(self) -> int:
+        return int(self._core.n_experts_used)
+
+    @property
+    def n_vocab(self) -> int:
+        return int(self._core.n_vocab)
+
+    @property
+    def n_ctx_train(self) -> int:
+        """The context that the model was trained for."""
+        return int(self._core.n_ctx_train)
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use."""
+        return str(self._core.isa)
+
+    @property
+    def threads(self) -> int:
+        return int(self._core.threads)
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """All keys of the file."""
+        return dict(_core.GgufReader(os.fspath(self.path)).metadata())
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Built from the file's own vocabulary.
+
+        Raises:
+            UnsupportedError: unknown tokenizer or pre-tokenizer (`pre=` forces one).
+        """
+        return Tokenizer.from_metadata(self.metadata, pre=self._pre)
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The file's chat template.
+
+        Raises:
+            UnsupportedError: the file has none.
+        """
+        if self.tokenizer.chat_template is None:
+            raise UnsupportedError(
+                f"{self.path} has no chat template; use generate with a plain prompt, or a chat-tuned model"
+            )
+        return ChatTemplate.from_tokenizer(self.tokenizer)
+
+    # Running it.
+
+    def logits(self, tokens: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Logits of every position in a fresh context: float32 (n_tokens, n_vocab)."""
+        return self._evaluate(tokens, routing=False)[0]
+
+    def routing(
+        self, tokens: Sequence[int] | npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Experts chosen in a fresh context.
+
+        Returns:
+            ids int32 and weights float32, both (n_moe_layers, n_tokens, n_experts_used), best expert first.
+        """
+        ids, weights = self._evaluate(tokens, routing=True)[1]
+        return ids, weights
+
+    def _evaluate(self, tokens: Sequence[int] | npt.NDArray[Any], routing: bool) -> tuple[Any, Any]:
+        ids = to_ids(tokens)
+        session = self.session(n_ctx=max(1, ids.size))
+        logits, routed = session._core.evaluate(ids, np.arange(-1, ids.size - 1, dtype=np.int32), routing)
+        return logits, routed
+
+    def session(self, *, n_ctx: int | None = None, draft: None = None, select: None = None, **sampling: Any) -> Session:
+        """A new session. Sampling settings as in `generate`."""
+        if draft is not None or select is not None:
+            raise UnsupportedError("drafting is not built yet; leave draft and select out")
+        return Session(self, n_ctx or self.n_ctx, sampling_params(sampling))
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_tokens: int | None = 64,
+        stop: str | Sequence[str] | None = None,
+        ignore_eos: bool = False,
+        stream: Callable[[str], object] | None = None,
+        **sampling: Any,
+    ) -> Generation:
+        """Continues a prompt.
+
+        Args:
+            prompt: text (encoded with the model's own start token, control-token text taken as such), or token ids
+                used as they are.
+            max_tokens: at most so many; None goes on until the text or the context ends.
+            stop: strings that end the answer; they are not part of it.
+            ignore_eos: go on after an end-of-text token.
+            stream: called with each piece of text as soon as it is certain.
+            sampling: temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
+                penalty_last_n, logit_bias, seed (see `SamplingParams`).
+
+        Raises:
+            InvalidRequestError: an empty prompt, one longer than the context, an id outside the vocabulary, or a
+                setting out of range.
+        """
+        options = text_options(max_tokens, stop, ignore_eos=ignore_eos)
+        ids = self.tokenizer.encode(prompt, add_special=True, parse_special=True) if isinstance(prompt, str) else prompt
+        session = self.session(**sampling)
+        return run_generation(session, self.tokenizer, to_ids(ids).tolist(), options, stream)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] | None = None,
+        stream: Callable[[str], object] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> Generation:
+        """Answers a conversation: [{"role": "user", "content": "..."}, ...], through the file's chat template.
+
+        Control tokens come from the template alone, never from a message's text. Reasoning inside <think> tags is
+        returned apart from the answer.
+        """
+        ids, reasoning_open = encode_messages(self, messages, tools, template_args)
+        options = text_options(max_tokens, stop, split_reasoning=True, reasoning_open=reasoning_open)
+        return run_generation(self.session(**sampling), self.tokenizer, ids, options, stream)
+
+
+def sampling_params(values: Mapping[str, Any]) -> SamplingParams:
+    """Checks names; the core checks values."""
+    try:
+        return SamplingParams(**{k: v for k, v in values.items() if not (k == "logit_bias" and v is None)})
+    except TypeError as error:
+        raise InvalidRequestError(
+            f"unknown setting in {sorted(values)}; known: {sorted(SamplingParams.__dataclass_fields__)}"
+        ) from error
+
+
+def text_options(
+    max_tokens: int | None,
+    stop: str | Sequence[str] | None,
+    *,
+    ignore_eos: bool = False,
+    split_reasoning: bool = False,
+    reasoning_open: bool = False,
+) -> TextOptions:
+    """Checks and gathers what `generate` and `chat` are given."""
+    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 0):
+        raise InvalidRequestError(f"max_tokens is {max_tokens!r}; expected 0 or more, or None")
+    stops = [stop] if isinstance(stop, str) else list(stop or ())
+    if not all(isinstance(s, str) and s for s in stops):
+        raise InvalidRequestError(f"stop is {stop!r}; expected strings that are not empty")
+    return TextOptions(max_tokens, stops, ignore_eos, split_reasoning, reasoning_open)
+
+
+def encode_messages(
+    model: Model,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template_args: Mapping[str, Any] | None = None,
+) -> tuple[list[int], bool]:
+    """Token ids of a rendered conversation, and whether it ends inside a reasoning section."""
+    template, extra = model.chat_template, dict(template_args or {})
+    ids = template.encode_chat(model.tokenizer, messages, tools=tools, **extra)
+    return ids, opens_reasoning(template.render(messages, tools=tools, **extra))

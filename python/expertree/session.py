@@ -1,0 +1,150 @@
+"""A session: the sampling loop, one step at a time, and trees evaluated by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from expertree import _core
+from expertree.errors import InvalidRequestError
+from expertree.sampling import SamplingParams, draw_seed
+
+if TYPE_CHECKING:
+    from expertree.model import Model
+
+
+def to_ids(tokens: Sequence[int] | npt.NDArray[Any], what: str = "tokens") -> npt.NDArray[np.int32]:
+    """Token ids or row numbers as a contiguous int32 array (n,).
+
+    Raises:
+        InvalidRequestError: not one-dimensional whole numbers, or outside int32.
+    """
+    try:
+        ids = np.asarray(tokens)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequestError(f"{what} must be a flat list of whole numbers: {error}") from error
+    if ids.size == 0:
+        return np.zeros(0, np.int32)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InvalidRequestError(
+            f"{what} must be a flat list of whole numbers; got shape {ids.shape} of {ids.dtype}"
+        )
+    if ids.min() < -(2**31) or ids.max() >= 2**31:
+        raise InvalidRequestError(f"{what} holds {int(ids.max())}, which is no 32-bit number")
+    return np.ascontiguousarray(ids, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the sampling loop. tokens: accepted token ids, in order; without drafting there is one."""
+
+    tokens: list[int]
+
+
+class Session:
+    """A growing sequence on one model. Made by `Model.session`.
+
+    Iterating yields `Step`s until the context is full; the caller decides when to stop:
+
+    >>> session = model.session(temperature=0.7, seed=1)
+    >>> session.prefill(tokens)
+    >>> for step in session:
+    ...     print(step.tokens)
+    """
+
+    def __init__(self, model: Model, n_ctx: int, sampling: SamplingParams) -> None:
+        self._model = model
+        self.seed = draw_seed() if sampling.seed is None else sampling.seed
+        self._core = _core.Session(model._core, n_ctx, sampling.to_core(self.seed))
+
+    @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions that the sequence may grow to."""
+        return int(self._core.n_ctx)
+
+    @property
+    def tokens(self) -> list[int]:
+        """All token ids so far."""
+        return list(self._core.tokens)
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """prefill_tokens, decode_tokens, prefill_seconds, decode_seconds, seed."""
+        return {**self._core.stats, "seed": self.seed}
+
+    def __len__(self) -> int:
+        return int(self._core.n_tokens)
+
+    def prefill(self, tokens: Sequence[int] | npt.NDArray[Any]) -> None:
+        """Appends tokens to the sequence.
+
+        Raises:
+            InvalidRequestError: no tokens, an id outside the vocabulary, or more than the context holds.
+            Cancelled: `cancel` was called. The session is as it was in every case.
+        """
+        self._core.prefill(to_ids(tokens))
+
+    def step(self) -> Step | None:
+        """Samples the next token and appends it; None when the context is full."""
+        token = self._core.step()
+        return None if token is None else Step([token])
+
+    def __iter__(self) -> Iterator[Step]:
+        while (step := self.step()) is not None:
+            yield step
+
+    def evaluate(
+        self,
+        tokens: Sequence[int] | npt.NDArray[Any],
+        parents: Sequence[int] | npt.NDArray[Any] | None = None,
+    ) -> npt.NDArray[np.float32]:
+        """Runs a tree of tokens on top of the sequence; its rows stay pending until `commit` or `rollback`.
+
+        Args:
+            tokens: (n,) token ids.
+            parents: (n,) index of each row's parent, an earlier row; -1 continues the sequence. None: a chain.
+
+        Returns:
+            Logits, float32 (n, n_vocab): row i is what follows the path from the sequence down to row i.
+        """
+        ids = to_ids(tokens)
+        above = np.arange(-1, ids.size - 1, dtype=np.int32) if parents is None else to_ids(parents, "parents")
+        logits: npt.NDArray[np.float32] = self._core.evaluate(ids, above)[0]
+        return logits
+
+    def commit(self, path: Sequence[int] | npt.NDArray[Any]) -> None:
+        """Keeps the pending rows of `path` (each the child of the one before) and drops the others."""
+        self._core.commit(to_ids(path, "path"))
+
+    def rollback(self) -> None:
+        """Drops all pending rows."""
+        self._core.rollback()
+
+    def truncate(self, length: int) -> None:
+        """Forgets all tokens from `length` on."""
+        self._core.truncate(length)
+
+    def branch(self) -> Session:
+        """An independent copy: same tokens, state, sampler and seed."""
+        copy = object.__new__(Session)
+        copy._model = self._model
+        copy.seed = self.seed
+        copy._core = self._core.branch()
+        return copy
+
+    def set_sampling(self, sampling: SamplingParams) -> None:
+        """Changes the sampler from the next token on."""
+        self.seed = draw_seed() if sampling.seed is None else sampling.seed
+        self._core.set_sampler(sampling.to_core(self.seed))
+
+    def cancel(self) -> None:
+        """Makes the running call raise `Cancelled` within one layer's time. May be called from any thread."""
+        self._core.cancel()

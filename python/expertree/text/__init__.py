@@ -1,0 +1,19 @@
+"""The text side: tokenizer, chat templates, streaming text, reasoning sections."""
+
+from __future__ import annotations
+
+from expertree.text.chat_template import ChatTemplate, ChatTemplateError
+from expertree.text.reasoning import ChannelSplitter, ReasoningSplitter, opens_reasoning
+from expertree.text.stream import StopMatcher, StreamDecoder
+from expertree.text.tokenizer import Tokenizer
+
+__all__ = [
+    "ChannelSplitter",
+    "ChatTemplate",
+    "ChatTemplateError",
+    "ReasoningSplitter",
+    "StopMatcher",
+    "StreamDecoder",
+    "Tokenizer",
+    "opens_reasoning",
+]

@@ -1,0 +1,177 @@
+// Model and Session for Python. No logic: arrays in, arrays out; the GIL is released while the core works.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+#include <nanobind/stl/pair.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cpp/base/clock.h"
+#include "cpp/base/memory.h"
+#include "cpp/engine/session.h"
+#include "cpp/kernels/kernel_table.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace expertree {
+namespace {
+
+using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const int32_t> span_of(const Ids& ids) { return {ids.data(), ids.size()}; }
+
+// A vector as a numpy array that owns it.
+template <typename T>
+nb::object to_numpy(std::vector<T> values, std::vector<size_t> shape) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
+}
+
+// Asks Python for a pending Ctrl-C, at most every 20 ms: the core calls this between layers.
+std::function<void()> interrupt_check() {
+  return [next = int64_t{0}]() mutable {
+    const int64_t now = now_us();
+    if (now < next) return;
+    next = now + 20000;
+    nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  };
+}
+
+LoadProgress load_progress(const nb::object& callback) {
+  return [&callback, next = int64_t{0}](uint64_t done, uint64_t total) mutable {
+    const int64_t now = now_us();
+    if (now < next && done != total) return;
+    next = now + 20000;
+    nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (!callback.is_none()) callback(done, total);
+  };
+}
+
+nb::tuple routing_arrays(const Model& model, const ForwardResult& result, size_t n_rows) {
+  const std::vector<size_t> shape = {static_cast<size_t>(model.n_moe_layers()), n_rows,
+                                     static_cast<size_t>(model.hyperparameters().moe.n_used)};
+  return nb::make_tuple(to_numpy(result.expert_ids, shape), to_numpy(result.expert_weights, shape));
+}
+
+void bind_sampler_options(nb::module_& m) {
+  nb::class_<SamplerOptions>(m, "SamplerOptions")
+      .def(nb::init<>())
+      .def_rw("temperature", &SamplerOptions::temperature)
+      .def_rw("top_k", &SamplerOptions::top_k)
+      .def_rw("top_p", &SamplerOptions::top_p)
+      .def_rw("min_p", &SamplerOptions::min_p)
+      .def_rw("repeat_penalty", &SamplerOptions::repeat_penalty)
+      .def_rw("presence_penalty", &SamplerOptions::presence_penalty)
+      .def_rw("frequency_penalty", &SamplerOptions::frequency_penalty)
+      .def_rw("penalty_last_n", &SamplerOptions::penalty_last_n)
+      .def_rw("logit_bias", &SamplerOptions::logit_bias)
+      .def_rw("seed", &SamplerOptions::seed);
+}
+
+void bind_model(nb::module_& m) {
+  nb::class_<Model>(m, "Model")
+      .def_static(
+          "load",
+          [](const std::string& path, int threads, const std::string& isa, bool reference, const nb::object& progress) {
+            ModelOptions options;
+            options.n_threads = threads;
+            options.isa = isa;
+            options.activations = reference ? ActivationMode::kReference : ActivationMode::kInt8;
+            const LoadProgress report = load_progress(progress);
+            nb::gil_scoped_release released;
+            return Model::load(path, options, report);
+          },
+          "path"_a, "threads"_a = 0, "isa"_a = "", "reference"_a = false, "progress"_a = nb::none())
+      .def_prop_ro("path", [](const Model& model) { return model.path(); })
+      .def_prop_ro("arch", [](const Model& model) { return model.hyperparameters().arch; })
+      .def_prop_ro("n_layers", [](const Model& model) { return model.hyperparameters().n_layers; })
+      .def_prop_ro("n_embd", [](const Model& model) { return model.hyperparameters().n_embd; })
+      .def_prop_ro("n_vocab", [](const Model& model) { return model.hyperparameters().n_vocab; })
+      .def_prop_ro("n_ctx_train", [](const Model& model) { return model.hyperparameters().n_ctx_train; })
+      .def_prop_ro("n_experts", [](const Model& model) { return model.hyperparameters().moe.n_experts; })
+      .def_prop_ro("n_experts_used", [](const Model& model) { return model.hyperparameters().moe.n_used; })
+      .def_prop_ro("n_moe_layers", &Model::n_moe_layers)
+      .def_prop_ro("isa", &Model::isa)
+      .def_prop_ro("threads", &Model::n_threads)
+      .def_prop_ro("expert_bytes", &Model::expert_bytes)
+      .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def("kv_bytes", [](const Model& model, int64_t n_ctx) {
+        return SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
+      }, "n_ctx"_a);
+}
+
+void bind_session(nb::module_& m) {
+  nb::class_<Session>(m, "Session")
+      .def(
+          "__init__",
+          [](Session* self, std::shared_ptr<Model> model, int64_t n_ctx, const SamplerOptions& options) {
+            new (self) Session(std::move(model), n_ctx, options);
+            self->set_interrupt_check(interrupt_check());
+          },
+          "model"_a, "n_ctx"_a, "sampler"_a)
+      .def_prop_ro("n_ctx", &Session::n_ctx)
+      .def_prop_ro("tokens", [](const Session& s) { return s.tokens(); })
+      .def_prop_ro("n_tokens", [](const Session& s) { return s.tokens().size(); })
+      .def_prop_ro("stats", [](const Session& s) {
+        nb::dict d;
+        d["prefill_tokens"] = s.stats().n_prefill_tokens;
+        d["decode_tokens"] = s.stats().n_decode_tokens;
+        d["prefill_seconds"] = static_cast<double>(s.stats().prefill_us) * 1e-6;
+        d["decode_seconds"] = static_cast<double>(s.stats().decode_us) * 1e-6;
+        return d;
+      })
+      .def("prefill", [](Session& s, const Ids& tokens) {
+        nb::gil_scoped_release released;
+        s.prefill(span_of(tokens));
+      }, "tokens"_a)
+      .def("step", &Session::step, nb::call_guard<nb::gil_scoped_release>())
+      .def("evaluate", [](Session& s, const Ids& tokens, const Ids& parents, bool routing) {
+        ForwardResult result;
+        {
+          nb::gil_scoped_release released;
+          result = s.evaluate(span_of(tokens), span_of(parents), routing);
+        }
+        const auto n_vocab = static_cast<size_t>(s.model().hyperparameters().n_vocab);
+        nb::object routed = nb::none();
+        if (routing) routed = routing_arrays(s.model(), result, tokens.size());
+        return nb::make_tuple(to_numpy(std::move(result.logits), {tokens.size(), n_vocab}), routed);
+      }, "tokens"_a, "parents"_a, "routing"_a = false)
+      .def("commit", [](Session& s, const Ids& path) { s.commit(span_of(path)); }, "path"_a)
+      .def("rollback", &Session::rollback)
+      .def("truncate", &Session::truncate, "length"_a)
+      .def("branch", [](const Session& s) {
+        std::unique_ptr<Session> copy = s.branch();
+        copy->set_interrupt_check(interrupt_check());
+        return copy;
+      })
+      .def("set_sampler", &Session::set_sampler, "sampler"_a)
+      .def("cancel", &Session::cancel);
+}
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+  bind_sampler_options(m);
+  bind_model(m);
+  bind_session(m);
+  m.def("isa_names", [] {
+    std::vector<std::string> names;
+    for (const char* name : {"avx512", "avx2", "neon", "scalar"}) {
+      if (find_kernels(name) != nullptr) names.emplace_back(name);
+    }
+    return names;
+  }, "Instruction sets that run on this machine, best first.");
+  m.def("available_memory_bytes", &available_memory_bytes);
+}
+
+}  // namespace expertree

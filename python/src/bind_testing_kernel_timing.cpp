@@ -1,0 +1,216 @@
+// Kernel timings for tools/bench_kernels.py, taken inside C++, and the machine limits they are fractions of.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cpp/base/cpu_features.h"
+#include "cpp/base/error.h"
+#include "python/src/bind_testing_kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace expertree {
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Anonymous memory, in huge pages where the system gives them.
+class Pages {
+ public:
+  Pages(int64_t size_bytes, bool huge) : size_bytes_(static_cast<size_t>(size_bytes)) {
+    void* mapped = mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "mmap of a benchmark buffer failed");
+    data_ = static_cast<std::byte*>(mapped);
+    madvise(data_, size_bytes_, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  }
+  ~Pages() { munmap(data_, size_bytes_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t size_bytes() const { return size_bytes_; }
+
+  // Bytes 0x38 to 0x3f: no scale or float weight is so small or large that subnormals would slow the arithmetic down.
+  void fill() const {
+    uint64_t state = 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i + 8 <= size_bytes_; i += 8) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const uint64_t bytes = ((state ^ (state >> 29)) & 0x0707070707070707u) | 0x3838383838383838u;
+      std::memcpy(data_ + i, &bytes, 8);
+    }
+  }
+
+ private:
+  std::byte* data_;
+  size_t size_bytes_;
+};
+
+// Calls work(i) for i = 0, 1, .. until `seconds` have passed. Returns the shortest of the times of `group` calls in a
+// row, per call: other programs share these cores, so the best group is nearest to what the kernel can do.
+template <typename Work>
+double best_seconds(double seconds, int group, const Work& work) {
+  double best = 1e30;
+  int call = 0;
+  for (const double end = now_s() + seconds; now_s() < end || call == 0;) {
+    const double begin = now_s();
+    for (int i = 0; i < group; ++i) work(call++);
+    best = std::min(best, (now_s() - begin) / group);
+  }
+  return best;
+}
+
+// Times one matmul on one core. `copies` matrices are used in turn; with one column they exceed every cache.
+nb::dict time_matmul(const std::string& isa, const std::string& type_name, int64_t rows, int64_t k, int64_t columns,
+                     double seconds, bool huge_pages, int64_t min_buffer_bytes) {
+  const KernelTable& kernels = testing_kernels(isa);
+  const DTypeInfo& info = testing_dtype(type_name);
+  const int64_t w_bytes = rows * row_bytes(info.dtype, k);
+  const int64_t copies = std::max<int64_t>(1, (min_buffer_bytes + w_bytes - 1) / w_bytes);
+  const Pages weights(w_bytes * copies, huge_pages);
+  weights.fill();
+
+  const int64_t block = info.activation == ActivationFormat::kQ8_256 ? 256 : 32;
+  std::vector<float> x(static_cast<size_t>(columns * k));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>((i * 2654435761u >> 8) % 2001) / 1000.0f - 1.0f;
+  const int64_t q_stride = (k + 63) / 64 * 64;
+  const Pages q(columns * q_stride, huge_pages);
+  std::vector<float> d(static_cast<size_t>(columns * (k / block + 1)));
+  std::vector<int16_t> sums16(static_cast<size_t>(columns * (k / 16 + 1)));
+  const QuantizedRows x_q = {
+      reinterpret_cast<int8_t*>(q.data()), d.data(), sums16.data(), k, q_stride, k / block, k / 16};
+  for (int64_t c = 0; c < columns && info.activation != ActivationFormat::kF32; ++c) {
+    (block == 32 ? kernels.quantize_q8_32 : kernels.quantize_q8_256)(
+        x.data() + c * k, k, x_q.q + c * q_stride, x_q.d + c * x_q.d_stride, x_q.sums16 + c * x_q.sums_stride);
+  }
+  std::vector<float> y(static_cast<size_t>(columns * rows));
+  MatmulArgs args = {};
+  args.w_row_bytes = row_bytes(info.dtype, k);
+  args.k = k;
+  args.row_end = rows;
+  args.x_f32 = x.data();
+  args.x_stride = k;
+  args.x_q = &x_q;
+  args.n_columns = columns;
+  args.y = y.data();
+  args.y_stride = rows;
+  const MatmulFn function = matmul_of(kernels, info.dtype);
+
+  double best;
+  {
+    nb::gil_scoped_release release;
+    const int group = static_cast<int>(std::clamp<int64_t>((16 << 20) / w_bytes, 1, copies));
+    best = best_seconds(seconds, columns == 1 ? group : 1, [&](int call) {
+      args.w = weights.data() + call % copies * w_bytes;
+      function(args);
+    });
+  }
+  nb::dict result;
+  result["seconds"] = best;
+  result["gb_per_s"] = static_cast<double>(w_bytes) / best * 1e-9;
+  result["gops"] = 2.0 * static_cast<double>(rows * k * columns) / best * 1e-9;
+  result["weight_bytes"] = w_bytes;
+  return result;
+}
+
+#if defined(__x86_64__)
+
+// Not _mm512_reduce_add_epi64: GCC 12 warns inside it.
+__attribute__((target("avx512f"))) uint64_t sum_of(__m512i v) {
+  alignas(64) uint64_t words[8];
+  _mm512_store_si512(words, v);
+  return words[0] + words[1] + words[2] + words[3] + words[4] + words[5] + words[6] + words[7];
+}
+
+__attribute__((target("avx512f"))) uint64_t read_avx512(const std::byte* data, size_t size_bytes) {
+  __m512i sum[4] = {};
+  for (size_t i = 0; i + 256 <= size_bytes; i += 256) {
+    for (size_t j = 0; j < 4; ++j) sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(data + i + 64 * j));
+  }
+  const __m512i all = _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]));
+  return sum_of(all);
+}
+
+// 16 independent chains of 512-bit vpdpbusd, registers only: `rounds` x 16 instructions of 64 multiply-adds.
+__attribute__((target("avx512f,avx512vnni"))) uint64_t run_dpbusd(int64_t rounds) {
+  __m512i sum[16];
+  __m512i a = _mm512_set1_epi8(3);
+  for (__m512i& s : sum) s = _mm512_setzero_si512();
+  for (int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], a, a);
+    asm volatile("" : "+v"(a));
+  }
+  __m512i all = sum[0];
+  for (int i = 1; i < 16; ++i) all = _mm512_add_epi32(all, sum[i]);
+  return sum_of(all);
+}
+
+#endif
+
+uint64_t read_portable(const std::byte* data, size_t size_bytes) {
+  uint64_t sum[8] = {};
+  for (size_t i = 0; i + 64 <= size_bytes; i += 64) {
+    uint64_t words[8];
+    std::memcpy(words, data + i, 64);
+    for (size_t j = 0; j < 8; ++j) sum[j] ^= words[j];
+  }
+  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+// GB/s of one core reading a buffer in address order.
+double time_memory_read(double seconds, bool huge_pages, int64_t size_bytes) {
+  const Pages pages(size_bytes, huge_pages);
+  pages.fill();
+  nb::gil_scoped_release release;
+  auto* read = read_portable;
+#if defined(__x86_64__)
+  if (cpu_has_avx512_vnni()) read = read_avx512;
+#endif
+  volatile uint64_t sink = 0;
+  constexpr size_t kPart = 16 << 20;
+  const size_t parts = std::max<size_t>(1, pages.size_bytes() / kPart);
+  const double best = best_seconds(seconds, 1, [&](int call) {
+    sink = sink + read(pages.data() + static_cast<size_t>(call) % parts * kPart, std::min(kPart, pages.size_bytes()));
+  });
+  return static_cast<double>(std::min(kPart, pages.size_bytes())) / best * 1e-9;
+}
+
+// Billions of int8 operations (a multiply-add is two) per second of one core's vpdpbusd; 0 without it.
+double time_dpbusd(double seconds) {
+#if defined(__x86_64__)
+  if (cpu_has_avx512_vnni()) {
+    nb::gil_scoped_release release;
+    volatile uint64_t sink = 0;
+    constexpr int64_t kRounds = 20000;
+    const double best = best_seconds(seconds, 1, [&](int) { sink = sink + run_dpbusd(kRounds); });
+    return kRounds * 16 * 64 * 2 / best * 1e-9;
+  }
+#endif
+  static_cast<void>(seconds);
+  return 0.0;
+}
+
+}  // namespace
+
+void bind_testing_kernel_timing(nb::module_& m) {
+  m.def("time_matmul", &time_matmul, "isa"_a, "type_name"_a, "rows"_a, "k"_a, "columns"_a, "seconds"_a,
+        "huge_pages"_a = true, "min_buffer_bytes"_a = int64_t{0},
+        "Best time of one call on one core: dict of seconds, gb_per_s (weight bytes), gops, weight_bytes. "
+        "min_buffer_bytes: that much weight memory is walked through in turn.");
+  m.def("time_memory_read", &time_memory_read, "seconds"_a, "huge_pages"_a = true, "size_bytes"_a = int64_t{1} << 28,
+        "GB/s of one core reading in address order.");
+  m.def("time_dpbusd", &time_dpbusd, "seconds"_a, "GOPS of one core's vpdpbusd in registers; 0 where it lacks it.");
+}
+
+}  // namespace expertree

@@ -1,0 +1,385 @@
+// `expertree._core._testing`: every kernel of every instruction set, for tests and tools/bench_kernels.py.
+//
+// Inputs are copied so that they end right before a page without access, and outputs lie between guard values: a kernel
+// that reads past its input faults, one that writes outside its rows and columns raises.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cpp/base/error.h"
+#include "cpp/kernels/kernel_table.h"
+#include "cpp/tensor/dtype.h"
+#include "python/src/bind_testing_kernels.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace expertree {
+
+const KernelTable& testing_kernels(const std::string& isa) {
+  const KernelTable* table = find_kernels(isa.c_str());
+  if (table == nullptr) throw Error(ErrorCode::kUnsupported, "no kernels named " + isa + " run here");
+  return *table;
+}
+
+const DTypeInfo& testing_dtype(const std::string& name) {
+  for (int32_t type = 0; type < 64; ++type) {
+    const DTypeInfo* info = find_dtype(type);
+    if (info != nullptr && name == info->name) return *info;
+  }
+  throw Error(ErrorCode::kUnsupported, "no element format named " + name);
+}
+
+namespace {
+
+template <typename T>
+using In1 = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using In2 = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out = nb::ndarray<nb::numpy, T>;
+using Indices = std::optional<In1<int32_t>>;
+
+// A NaN no arithmetic makes: what an output holds before a kernel writes it.
+constexpr uint32_t kUntouchedBits = 0x7fc5e771u;
+
+// Elements that end `gap_bytes` before a page without access.
+template <typename T>
+class GuardedArray {
+ public:
+  explicit GuardedArray(int64_t count, int64_t gap_bytes = 0) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t need = static_cast<size_t>(count) * sizeof(T) + static_cast<size_t>(gap_bytes);
+    mapped_bytes_ = (need + page - 1) / page * page + page;
+    void* mapped = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "mmap of a guarded test buffer failed");
+    mapped_ = static_cast<std::byte*>(mapped);
+    ET_CHECK(mprotect(mapped_ + mapped_bytes_ - page, page, PROT_NONE) == 0);
+    data_ = reinterpret_cast<T*>(mapped_ + mapped_bytes_ - page - need);
+  }
+  GuardedArray(const T* source, int64_t count, int64_t gap_bytes = 0) : GuardedArray(count, gap_bytes) {
+    if (count > 0) std::memcpy(static_cast<void*>(data_), source, static_cast<size_t>(count) * sizeof(T));
+  }
+  ~GuardedArray() { munmap(mapped_, mapped_bytes_); }
+  GuardedArray(const GuardedArray&) = delete;
+  GuardedArray& operator=(const GuardedArray&) = delete;
+
+  T* data() const { return data_; }
+
+ private:
+  std::byte* mapped_;
+  size_t mapped_bytes_;
+  T* data_;
+};
+
+// A fresh numpy array of the given shape that owns a copy of `source`.
+template <typename T>
+Out<T> to_numpy(const T* source, std::initializer_list<size_t> shape) {
+  size_t count = 1;
+  for (size_t extent : shape) count *= extent;
+  T* data = new T[std::max<size_t>(count, 1)];
+  if (count > 0) std::memcpy(data, source, count * sizeof(T));
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  return Out<T>(data, shape, owner);
+}
+
+float untouched() {
+  float value;
+  std::memcpy(&value, &kUntouchedBits, 4);
+  return value;
+}
+
+bool is_untouched(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return bits == kUntouchedBits;
+}
+
+// y [rows][columns] with guard columns after each row and a guard row before and after.
+class GuardedOutput {
+ public:
+  GuardedOutput(int64_t rows, int64_t columns)
+      : rows_(rows), columns_(columns), data_(static_cast<size_t>((rows + 2) * stride()), untouched()) {}
+
+  int64_t stride() const { return columns_ + kGuard; }
+  float* data() { return data_.data() + stride(); }
+
+  Out<float> take() {
+    std::vector<float> inner;
+    for (int64_t r = -1; r <= rows_; ++r) {
+      for (int64_t c = 0; c < stride(); ++c) {
+        const float value = data()[r * stride() + c];
+        if (r >= 0 && r < rows_ && c < columns_) {
+          inner.push_back(value);
+        } else if (!is_untouched(value)) {
+          throw Error(ErrorCode::kInternal, "the kernel wrote outside its output, at row " + std::to_string(r) +
+                                                ", column " + std::to_string(c));
+        }
+      }
+    }
+    return to_numpy(inner.data(), {static_cast<size_t>(rows_), static_cast<size_t>(columns_)});
+  }
+
+ private:
+  static constexpr int64_t kGuard = 19;
+  int64_t rows_;
+  int64_t columns_;
+  std::vector<float> data_;
+};
+
+// Activations quantised by the kernels of one instruction set, laid out as the engine lays them out.
+struct GuardedRows {
+  GuardedRows(const KernelTable& kernels, int64_t block, const float* x, int64_t n_rows, int64_t n)
+      : q_stride((n + 63) / 64 * 64),
+        q(n_rows * q_stride),
+        d(n_rows * (n / block)),
+        sums16(n_rows * (n / 16)),
+        rows{q.data(), d.data(), sums16.data(), n, q_stride, n / block, n / 16} {
+    ET_CHECK(block == 32 || block == 256);
+    if (n % block != 0) throw Error(ErrorCode::kInvalidRequest, "row length must be a multiple of the block size");
+    // The padding of q is not promised to be zero.
+    std::memset(static_cast<void*>(q.data()), 0x55, static_cast<size_t>(n_rows * q_stride));
+    const auto quantize = block == 32 ? kernels.quantize_q8_32 : kernels.quantize_q8_256;
+    for (int64_t r = 0; r < n_rows; ++r) {
+      GuardedArray<float> row(x + r * n, n);
+      quantize(row.data(), n, rows.q + r * q_stride, rows.d + r * rows.d_stride, rows.sums16 + r * rows.sums_stride);
+    }
+  }
+
+  int64_t q_stride;
+  GuardedArray<int8_t> q;
+  GuardedArray<float> d;
+  GuardedArray<int16_t> sums16;
+  QuantizedRows rows;
+};
+
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const char* name : {"scalar", "avx2", "avx512", "neon"}) {
+    if (find_kernels(name) != nullptr) names.push_back(find_kernels(name)->name);
+  }
+  return names;
+}
+
+// How many kernels two tables share: 0 unless one stands in for another.
+int shared_kernels(const std::string& isa_a, const std::string& isa_b) {
+  const KernelTable& a = testing_kernels(isa_a);
+  const KernelTable& b = testing_kernels(isa_b);
+  constexpr size_t kCount = sizeof(KernelTable) / sizeof(void*);
+  static_assert(sizeof(KernelTable) == kCount * sizeof(void*));
+  void* entries[2][kCount];
+  std::memcpy(entries[0], &a, sizeof a);
+  std::memcpy(entries[1], &b, sizeof b);
+  int shared = 0;
+  for (size_t i = 1; i < kCount; ++i) shared += entries[0][i] == entries[1][i];
+  return shared;
+}
+
+void check_indices(const Indices& indices, int64_t limit) {
+  for (size_t i = 0; indices && i < indices->shape(0); ++i) {
+    const int32_t index = indices->data()[i];
+    if (index < 0 || index >= limit) throw Error(ErrorCode::kInvalidRequest, "row index out of range");
+  }
+}
+
+Out<float> matmul(const std::string& isa, const std::string& type_name, In2<uint8_t> w, In2<float> x, bool reference,
+                  int64_t row_begin, int64_t row_end, Indices x_rows, Indices y_rows, int64_t misalign) {
+  const KernelTable& kernels = testing_kernels(isa);
+  const DTypeInfo& info = testing_dtype(type_name);
+  const int64_t rows = static_cast<int64_t>(w.shape(0));
+  const int64_t n = static_cast<int64_t>(x.shape(0));
+  const int64_t k = static_cast<int64_t>(x.shape(1));
+  const int64_t n_columns = x_rows ? static_cast<int64_t>(x_rows->shape(0)) : n;
+  if (static_cast<int64_t>(w.shape(1)) != row_bytes(info.dtype, k)) {
+    throw Error(ErrorCode::kInvalidRequest, "w and x disagree about the row length");
+  }
+  if (y_rows && static_cast<int64_t>(y_rows->shape(0)) != n_columns) {
+    throw Error(ErrorCode::kInvalidRequest, "one y_rows entry per column is needed");
+  }
+  check_indices(x_rows, n);
+  check_indices(y_rows, 1 << 20);
+  int64_t n_y = n_columns;
+  if (y_rows) {
+    n_y = 0;
+    for (int64_t c = 0; c < n_columns; ++c) n_y = std::max<int64_t>(n_y, y_rows->data()[c] + 1);
+  }
+
+  GuardedArray<uint8_t> weights(w.data(), rows * static_cast<int64_t>(w.shape(1)), misalign);
+  GuardedArray<float> x_f32(x.data(), n * k);
+  const bool floats = reference || info.activation == ActivationFormat::kF32;
+  const int64_t block = info.activation == ActivationFormat::kQ8_256 ? 256 : 32;
+  std::unique_ptr<GuardedRows> x_q;
+  if (!floats) x_q = std::make_unique<GuardedRows>(kernels, block, x.data(), n, k);
+  GuardedOutput y(n_y, rows);
+  const MatmulArgs args = {
+      .w = reinterpret_cast<const std::byte*>(weights.data()),
+      .w_row_bytes = static_cast<int64_t>(w.shape(1)),
+      .k = k,
+      .row_begin = row_begin,
+      .row_end = row_end < 0 ? rows : row_end,
+      .x_f32 = floats ? x_f32.data() : nullptr,
+      .x_stride = k,
+      .x_q = floats ? nullptr : &x_q->rows,
+      .x_rows = x_rows ? x_rows->data() : nullptr,
+      .n_columns = n_columns,
+      .y = y.data(),
+      .y_stride = y.stride(),
+      .y_rows = y_rows ? y_rows->data() : nullptr,
+  };
+  if (reference) {
+    matmul_reference(info.dtype, args);
+  } else {
+    matmul_of(kernels, info.dtype)(args);
+  }
+  return y.take();
+}
+
+std::tuple<Out<int8_t>, Out<float>, Out<int16_t>> quantize_rows(const std::string& isa, int64_t block, In2<float> x) {
+  const size_t n_rows = x.shape(0);
+  const size_t n = x.shape(1);
+  const GuardedRows quantized(testing_kernels(isa), block, x.data(), static_cast<int64_t>(n_rows),
+                              static_cast<int64_t>(n));
+  std::vector<int8_t> q;
+  for (size_t r = 0; r < n_rows; ++r) {
+    const int8_t* row = quantized.rows.q + static_cast<int64_t>(r) * quantized.q_stride;
+    q.insert(q.end(), row, row + n);
+    for (int64_t i = static_cast<int64_t>(n); i < quantized.q_stride; ++i) {
+      if (row[i] != 0x55) throw Error(ErrorCode::kInternal, "the quantiser wrote past its row");
+    }
+  }
+  return {to_numpy(q.data(), {n_rows, n}), to_numpy(quantized.rows.d, {n_rows, n / static_cast<size_t>(block)}),
+          to_numpy(quantized.rows.sums16, {n_rows, n / 16})};
+}
+
+Out<float> rms_norm(const std::string& isa, In1<float> x, std::optional<In1<float>> w, float eps, bool in_place) {
+  const int64_t n = static_cast<int64_t>(x.shape(0));
+  GuardedArray<float> input(x.data(), n);
+  GuardedArray<float> weight(w ? w->data() : nullptr, w ? static_cast<int64_t>(w->shape(0)) : 0);
+  if (w && w->shape(0) != x.shape(0)) throw Error(ErrorCode::kInvalidRequest, "w and x differ in length");
+  GuardedArray<float> output(n);
+  float* y = in_place ? input.data() : output.data();
+  testing_kernels(isa).rms_norm(input.data(), w ? weight.data() : nullptr, eps, n, y);
+  return to_numpy(y, {x.shape(0)});
+}
+
+Out<float> softmax(const std::string& isa, In1<float> x, bool in_place) {
+  const int64_t n = static_cast<int64_t>(x.shape(0));
+  GuardedArray<float> input(x.data(), n);
+  GuardedArray<float> output(n);
+  float* p = in_place ? input.data() : output.data();
+  testing_kernels(isa).softmax(input.data(), n, p);
+  return to_numpy(p, {x.shape(0)});
+}
+
+// in_place: "" writes elsewhere, "gate" or "up" over that input.
+Out<float> silu_mul(const std::string& isa, In1<float> gate, In1<float> up, const std::string& in_place) {
+  const int64_t n = static_cast<int64_t>(gate.shape(0));
+  if (up.shape(0) != gate.shape(0)) throw Error(ErrorCode::kInvalidRequest, "gate and up differ in length");
+  GuardedArray<float> gate_copy(gate.data(), n);
+  GuardedArray<float> up_copy(up.data(), n);
+  GuardedArray<float> output(n);
+  float* y = in_place == "gate" ? gate_copy.data() : in_place == "up" ? up_copy.data() : output.data();
+  testing_kernels(isa).silu_mul(gate_copy.data(), up_copy.data(), n, y);
+  return to_numpy(y, {gate.shape(0)});
+}
+
+Out<float> axpy(const std::string& isa, float scale, In1<float> x, In1<float> acc) {
+  const int64_t n = static_cast<int64_t>(x.shape(0));
+  if (acc.shape(0) != x.shape(0)) throw Error(ErrorCode::kInvalidRequest, "x and acc differ in length");
+  GuardedArray<float> input(x.data(), n);
+  GuardedArray<float> output(acc.data(), n);
+  testing_kernels(isa).axpy(scale, input.data(), n, output.data());
+  return to_numpy(output.data(), {x.shape(0)});
+}
+
+Out<float> map_elements(void (*f)(const float*, int64_t, float*), In1<float> x) {
+  const int64_t n = static_cast<int64_t>(x.shape(0));
+  GuardedArray<float> input(x.data(), n);
+  GuardedArray<float> output(n);
+  f(input.data(), n, output.data());
+  return to_numpy(output.data(), {x.shape(0)});
+}
+
+Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float> v, int64_t n_prefix, In1<int32_t> tail,
+                  float scale) {
+  const int64_t n_heads = static_cast<int64_t>(q.shape(0));
+  const int64_t n_cells = static_cast<int64_t>(k.shape(0));
+  const int64_t head_dim_k = static_cast<int64_t>(q.shape(1));
+  const int64_t head_dim_v = static_cast<int64_t>(v.shape(1));
+  if (k.shape(1) != q.shape(1) || v.shape(0) != k.shape(0) || n_prefix < 0 || n_prefix > n_cells) {
+    throw Error(ErrorCode::kInvalidRequest, "q, k, v and n_prefix disagree");
+  }
+  check_indices(Indices(tail), n_cells);
+  if (n_prefix + static_cast<int64_t>(tail.shape(0)) == 0) {
+    throw Error(ErrorCode::kInvalidRequest, "a query needs a position");
+  }
+  GuardedArray<float> q_copy(q.data(), n_heads * head_dim_k);
+  GuardedArray<float> k_copy(k.data(), n_cells * head_dim_k);
+  GuardedArray<float> v_copy(v.data(), n_cells * head_dim_v);
+  GuardedArray<int32_t> tail_copy(tail.data(), static_cast<int64_t>(tail.shape(0)));
+  GuardedOutput out(n_heads, head_dim_v);
+  testing_kernels(isa).attend({
+      .q = q_copy.data(),
+      .q_stride = head_dim_k,
+      .n_heads = n_heads,
+      .k = k_copy.data(),
+      .v = v_copy.data(),
+      .head_dim_k = head_dim_k,
+      .head_dim_v = head_dim_v,
+      .n_prefix = n_prefix,
+      .tail = tail_copy.data(),
+      .n_tail = static_cast<int64_t>(tail.shape(0)),
+      .scale = scale,
+      .out = out.data(),
+      .out_stride = out.stride(),
+  });
+  return out.take();
+}
+
+}  // namespace
+
+void bind_testing_kernels(nb::module_& m) {
+  m.attr("UNTOUCHED_BITS") = kUntouchedBits;
+  m.def("isa_names", &isa_names, "Instruction sets whose kernels run here.");
+  m.def("best_isa", [] { return std::string(best_kernels().name); }, "The instruction set the engine picks here.");
+  m.def("shared_kernels", &shared_kernels, "isa_a"_a, "isa_b"_a, "How many kernels two instruction sets share.");
+  m.def(
+      "matmul", &matmul, "isa"_a, "type_name"_a, "w"_a, "x"_a, nb::kw_only(), "reference"_a = false, "row_begin"_a = 0,
+      "row_end"_a = -1, "x_rows"_a = nb::none(), "y_rows"_a = nb::none(), "misalign"_a = 0,
+      "w: uint8 [rows, row_bytes]; x: float32 [n, k], quantised by that isa where the format needs it; x_rows, y_rows: "
+      "int32 [columns]. Returns float32 [columns or max(y_rows) + 1, rows]; what the kernel left alone holds "
+      "UNTOUCHED_BITS. reference: decoded weights with float activations. misalign: bytes between the end of w and "
+      "a page without access.");
+  m.def("quantize_rows", &quantize_rows, "isa"_a, "block"_a, "x"_a,
+        "x: float32 [n, k] -> (q int8 [n, k], d float32 [n, k / block], sums16 int16 [n, k / 16]); block 32 or 256.");
+  m.def("rms_norm", &rms_norm, "isa"_a, "x"_a, "w"_a.none(), "eps"_a, "in_place"_a = false);
+  m.def("softmax", &softmax, "isa"_a, "x"_a, "in_place"_a = false);
+  m.def("silu_mul", &silu_mul, "isa"_a, "gate"_a, "up"_a, "in_place"_a = "",
+        "silu(gate) * up; in_place: '', 'gate' or 'up'.");
+  m.def("axpy", &axpy, "isa"_a, "scale"_a, "x"_a, "acc"_a, "Returns fma(scale, x, acc).");
+  m.def(
+      "exp", [](const std::string& isa, In1<float> x) { return map_elements(testing_kernels(isa).exp_f32, x); },
+      "isa"_a, "x"_a);
+  m.def(
+      "log", [](const std::string& isa, In1<float> x) { return map_elements(testing_kernels(isa).log_f32, x); },
+      "isa"_a, "x"_a);
+  m.def("attend", &attend, "isa"_a, "q"_a, "k"_a, "v"_a, "n_prefix"_a, "tail"_a, "scale"_a,
+        "q: float32 [heads, dk]; k: [cells, dk]; v: [cells, dv]; tail: int32 cells of the positions from n_prefix on. "
+        "Returns float32 [heads, dv].");
+  bind_testing_kernel_timing(m);
+}
+
+}  // namespace expertree

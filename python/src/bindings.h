@@ -1,0 +1,15 @@
+// The parts that the module is put together from; module.cpp calls each once.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace expertree {
+
+void bind_gguf(nanobind::module_& m);
+void bind_engine(nanobind::module_& m);
+void bind_testing_io(nanobind::module_& m);
+void bind_testing_kernels(nanobind::module_& m);
+void bind_testing_sample(nanobind::module_& m);
+void bind_testing_tensor(nanobind::module_& m);
+
+}  // namespace expertree

@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from tiny_model import TinyModel
+
+import expertree
+
+CONFORMANCE = Path(__file__).parent / "conformance"
+
+# Timings vary on shared machines; a slow example is no failure.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """tiny(arch=..., format=..., ...) gives the path of such a model; each is written once per test run."""
+    folder = tmp_path_factory.mktemp("tiny")
+    written: dict[str, Path] = {}
+
+    def make(**fields: Any) -> Path:
+        key = repr(sorted(fields.items(), key=lambda item: item[0]))
+        if key not in written or "tensors" in fields:
+            written[key] = TinyModel(**fields).write(folder / f"{len(written)}.gguf")
+        return written[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def load_tiny(tiny: Callable[..., Path]) -> Callable[..., expertree.Model]:
+    """load_tiny(model_fields, **load_options); models are kept for the run."""
+    loaded: dict[str, expertree.Model] = {}
+
+    def load(fields: dict[str, Any], **options: Any) -> expertree.Model:
+        key = repr((sorted(fields.items()), sorted(options.items())))
+        if key not in loaded:
+            loaded[key] = expertree.Model(tiny(**fields), **options)
+        return loaded[key]
+
+    return load

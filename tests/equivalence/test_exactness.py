@@ -1,0 +1,173 @@
+"""The exactness contract (X1, X3): logits have the same bits however a token is reached.
+
+The oracle of each test is the plainest way: scalar kernels, one thread, one token at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from expertree import Model, Session, _core
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_model import ARCHITECTURES, FORMATS
+
+ISAS = _core.isa_names()
+Loader = Callable[..., Model]
+
+
+def plain_logits(model: Model, tokens: list[int]) -> np.ndarray:
+    """One token at a time: float32 (n, n_vocab)."""
+    session = model.session(n_ctx=max(1, len(tokens)))
+    rows = []
+    for token in tokens:
+        rows.append(session.evaluate([token])[0])
+        session.commit([0])
+    return np.array(rows)
+
+
+def assert_same_bits(got: np.ndarray, expected: np.ndarray, what: str = "") -> None:
+    different = np.flatnonzero((got.view(np.uint32) != expected.view(np.uint32)).reshape(len(expected), -1).any(1))
+    assert different.size == 0, f"{what}: rows {different[:8]} differ by up to {np.abs(got - expected).max()}"
+
+
+def ids(draw: Any, n_vocab: int, low: int, high: int) -> list[int]:
+    return draw(st.lists(st.integers(0, n_vocab - 1), min_size=low, max_size=high))
+
+
+MODELS = st.sampled_from(
+    [{"arch": arch, "format": form} for arch in ARCHITECTURES for form in ("F32", "Q8_0", "Q4_1")]
+    + [{"arch": "qwen3moe", "format": form} for form in FORMATS]
+)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_batch_threads_and_isa_equal_plain(arch: str, form: str, load_tiny: Loader) -> None:
+    """Every architecture in every format: a batch on every instruction set and 3 threads, against the oracle."""
+    fields = {"arch": arch, "format": form}
+    tokens = np.random.default_rng(7).integers(0, 96, 19).tolist()
+    expected = plain_logits(load_tiny(fields, isa="scalar", threads=1), tokens)
+    assert np.isfinite(expected).all() and expected.std() > 0.1
+    for isa in ISAS:
+        got = load_tiny(fields, isa=isa, threads=3).logits(tokens)
+        assert_same_bits(got, expected, f"{arch} {form} on {isa}")
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_chunking(data: st.DataObject, load_tiny: Loader) -> None:
+    model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 4)), isa=data.draw(st.sampled_from(ISAS)))
+    tokens = ids(data.draw, 96, 1, 80)
+    expected = plain_logits(model, tokens)
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(tokens) - 1)), max_size=6)))
+    session = model.session(n_ctx=len(tokens))
+    begin, got = 0, []
+    for end in [*cuts, len(tokens)]:
+        if end > begin:
+            got.append(session.evaluate(tokens[begin:end]))
+            session.commit(range(end - begin))
+        begin = end
+    assert_same_bits(np.concatenate(got), expected)
+
+
+@st.composite
+def trees(draw: st.DrawFn, n_vocab: int = 96, max_rows: int = 24) -> tuple[list[int], list[int]]:
+    n = draw(st.integers(1, max_rows))
+    tokens = draw(st.lists(st.integers(0, n_vocab - 1), min_size=n, max_size=n))
+    parents = [draw(st.integers(-1, i - 1)) for i in range(n)]
+    return tokens, parents
+
+
+def path_to(parents: list[int], row: int) -> list[int]:
+    path = []
+    while row >= 0:
+        path.append(row)
+        row = parents[row]
+    return path[::-1]
+
+
+@settings(max_examples=60)
+@given(data=st.data(), tree=trees())
+def test_any_tree(data: st.DataObject, tree: tuple[list[int], list[int]], load_tiny: Loader) -> None:
+    """Each row of a tree has the bits of its own path run plainly."""
+    model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 4)), isa=data.draw(st.sampled_from(ISAS)))
+    tokens, parents = tree
+    prompt = ids(data.draw, 96, 0, 40)
+    session = model.session(n_ctx=len(prompt) + len(tokens))
+    if prompt:
+        session.prefill(prompt)
+    got = session.evaluate(tokens, parents)
+    for row in range(len(tokens)):
+        path = [tokens[r] for r in path_to(parents, row)]
+        expected = plain_logits(model, prompt + path)[-1:]
+        assert_same_bits(got[row : row + 1], expected, f"row {row} of {parents}")
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_sequence_of_commit_rollback_truncate_branch(data: st.DataObject, load_tiny: Loader) -> None:
+    """A session that has been through anything is as good as new."""
+    model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 3)), isa=data.draw(st.sampled_from(ISAS)))
+    session = model.session(n_ctx=256)
+    kept: list[int] = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        action = data.draw(st.sampled_from(["prefill", "commit", "rollback", "truncate", "branch", "step"]))
+        if action == "prefill":
+            more = ids(data.draw, 96, 1, 20)
+            session.prefill(more)
+            kept += more
+        elif action in ("commit", "rollback"):
+            tokens, parents = data.draw(trees(max_rows=10))
+            session.evaluate(tokens, parents)
+            if action == "rollback":
+                session.rollback()
+                continue
+            path = path_to(parents, data.draw(st.integers(-1, len(tokens) - 1)))
+            session.commit(path)
+            kept += [tokens[r] for r in path]
+        elif action == "truncate":
+            length = data.draw(st.integers(0, len(kept)))
+            session.truncate(length)
+            kept = kept[:length]
+        elif action == "branch":
+            other = session.branch()
+            session.prefill([1, 2, 3])  # what happens to one is nothing to the other
+            session = other
+        elif kept:
+            step = session.step()
+            assert step is not None
+            kept += step.tokens
+    assert session.tokens == kept
+    probe = ids(data.draw, 96, 1, 3)
+    got = session.evaluate(probe)
+    assert_same_bits(got, plain_logits(model, kept + probe)[len(kept) :])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_same_text_with_any_threads_isa_and_chunking(temperature: float, load_tiny: Loader) -> None:
+    """X2 without drafting: one seed, one text."""
+    fields = {"arch": "qwen3moe", "format": "Q8_0"}
+    prompt = list(range(20))
+    texts = []
+    for isa in ISAS:
+        for threads in (1, 2, 4):
+            session: Session = load_tiny(fields, isa=isa, threads=threads).session(temperature=temperature, seed=7)
+            session.prefill(prompt[:threads])
+            session.prefill(prompt[threads:])
+            texts.append([session.step().tokens[0] for _ in range(40)])  # type: ignore[union-attr]
+    assert all(text == texts[0] for text in texts)
+
+
+def test_a_prefill_longer_than_one_chunk(load_tiny: Loader) -> None:
+    """Forward cuts a batch into pieces of 512 rows."""
+    model = load_tiny({"arch": "qwen3moe", "format": "Q8_0", "n_ctx": 2048}, threads=2)
+    tokens = np.random.default_rng(3).integers(0, 96, 1100).tolist()
+    whole = model.logits(tokens)
+    session = model.session(n_ctx=1100)
+    session.prefill(tokens[:300])
+    assert_same_bits(session.evaluate(tokens[300:]), whole[300:])
+    assert_same_bits(whole[:40], plain_logits(model, tokens[:40]))

@@ -1,0 +1,223 @@
+"""The checks of tools/: each is shown a fault and must name its place; the repository itself must pass."""
+
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "tools"
+
+
+def run(tool, *arguments, **options):
+    command = [sys.executable] if tool.endswith(".py") else ["sh"]
+    return subprocess.run(
+        [*command, str(TOOLS / tool), *map(str, arguments)], capture_output=True, text=True, check=False, **options
+    )
+
+
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+# ---- check_layers.py
+
+CLEAN = {
+    "cpp/base/error.h": "#pragma once\n",
+    "cpp/profile/zones.h": '#include "cpp/base/error.h"\n',
+    "cpp/tensor/dtype.h": "#pragma once\n",
+    "cpp/io/gguf_reader.h": '#include "cpp/tensor/dtype.h"\n#include <vector>\n',
+    "cpp/kernels/scalar/kernels.h": '#include "cpp/tensor/dtype.h"\n',
+    "cpp/kernels/avx2/kernels.h": '#include "cpp/tensor/dtype.h"\n',
+    "cpp/backend/device.h": "#pragma once\n",
+    "cpp/experts/pager.h": '#include "cpp/backend/device.h"\n',
+    "cpp/experts/residency.h": "#pragma once\n",
+    "cpp/model/arch/olmoe.cpp": 'const char* kName = "blk.%d.attn_q.weight";\n',
+    "cpp/model/model.h": "#pragma once\n",
+    "cpp/sample/sampler.h": '#include "cpp/base/error.h"\n',
+    "cpp/spec/tree.h": '#include "cpp/experts/residency.h"\n#include "cpp/sample/sampler.h"\n',
+    "cpp/engine/engine.h": '#include "cpp/spec/tree.h"\n',
+    "cuda/device.cu": '#include "cpp/backend/device.h"\n',
+}
+
+LONG_FUNCTION = "int f(int x) {\n" + "  x += 1;\n" * 59 + "  return x;\n}\n"
+
+FAULTS = {
+    # file, text, line, what the message says
+    "upward": ("cpp/base/error.h", '#pragma once\n#include "cpp/engine/engine.h"\n', 2, "above"),
+    "same layer": ("cpp/tensor/dtype.h", '#include "cpp/io/gguf_reader.h"\n', 1, "one layer"),
+    "base to profile": ("cpp/base/error.h", '#include "cpp/profile/zones.h"\n', 1, "one layer"),
+    "backend to experts": ("cpp/backend/device.h", '#include "cpp/experts/pager.h"\n', 1, "one layer"),
+    "sample to model": ("cpp/sample/sampler.h", '\n\n#include "cpp/model/model.h"\n', 3, "one layer"),
+    "model to sample": ("cpp/model/model.h", '#include "cpp/sample/sampler.h"\n', 1, "one layer"),
+    "cuda": ("cpp/backend/device.cpp", '#include "cuda/device.cu"\n', 1, "nothing of cuda/"),
+    "not from the root": ("cpp/base/error.cpp", '#include "error.h"\n', 1, "from the repository root"),
+    "missing": ("cpp/base/error.cpp", '#include "cpp/base/gone.h"\n', 1, "does not exist"),
+    "no such layer": ("cpp/extra/thing.h", "\n", 1, "not in a layer"),
+    "spec past residency": ("cpp/spec/tree.h", '#include "cpp/experts/pager.h"\n', 1, "residency.h"),
+    "isa to isa": ("cpp/kernels/avx2/a.cpp", '#include "cpp/kernels/scalar/kernels.h"\n', 1, "none of scalar"),
+    "tensor name": ("cpp/model/model.cpp", 'int i;\nconst char* n = "blk." ;\n', 2, "GGUF tensor names"),
+    "tensor name 2": ("cpp/io/names.cpp", 'const char* n = "output_norm.weight";\n', 1, "GGUF tensor names"),
+    "long header": ("cpp/base/long.h", "int x;\n" * 200, 200, "200 lines"),
+    "long source": ("cpp/base/long.cpp", "int x;\n" * 500, 500, "500 lines"),
+    "long function": ("cpp/base/long.cpp", "namespace a {\n\n" + LONG_FUNCTION + "}\n", 3, "a function of 62 lines"),
+    "util": ("cpp/base/string_util.h", "\n", 1, "util"),
+    "helpers": ("tools/helpers.py", "\n", 1, "helpers"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_layers_fault(tmp_path, fault):
+    path, text, line, message = FAULTS[fault]
+    write(tmp_path, {**CLEAN, path: text})
+    result = run("check_layers.py", tmp_path)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stderr.startswith(f"{path}:{line}: ") and message in result.stderr
+
+
+def test_layers_clean(tmp_path):
+    write(tmp_path, CLEAN)
+    harmless = (
+        '// #include "cpp/engine/engine.h" and "blk.0"\n/* "blk.1"\n#include "nowhere.h"\n*/\n'
+        "class Many {\n" + "  int f(int x) { return x; }\n" * 80 + "};\n"
+    )
+    write(tmp_path, {"cpp/base/comments.h": harmless, "cpp/kernels/avx2/long.cpp": LONG_FUNCTION})
+    result = run("check_layers.py", tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_layers_of_this_repository():
+    result = run("check_layers.py")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+# ---- check_symbols.py
+
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("c++") and shutil.which("nm")), reason="needs a C++ compiler and nm"
+)
+
+
+def build_objects(root, faults):
+    """Object files as CMake lays them out; faults: {isa: source text}."""
+    for isa in ("scalar", "avx2", "avx512", "neon"):
+        text = faults.get(isa, f"namespace expertree {{\nnamespace {isa} {{ void f() {{}} }}\n")
+        text += f"void* {isa}_kernels() {{ return nullptr; }}\n}}\n"
+        folder = root / "CMakeFiles" / f"kernels_{isa}.dir" / "cpp" / "kernels" / isa
+        folder.mkdir(parents=True)
+        command = ["c++", "-std=c++20", "-O0", "-x", "c++", "-c", "-", "-o", str(folder / "a.cpp.o")]
+        subprocess.run(command, input=text, text=True, check=True)
+
+
+SYMBOL_FAULTS = {
+    "inline": (
+        "avx512",
+        "inline int shared() { return 1; }\nnamespace expertree {\nint use() { return shared(); }\n",
+        2,
+    ),
+    "template": (
+        "avx2",
+        "template <typename T> T twice(T x) { return x + x; }\n"
+        "namespace expertree {\nnamespace avx2 { int f() { return twice(1); } }\n",
+        1,
+    ),
+    "unique": (
+        "avx2",
+        "template <typename T> struct S { static int n; };\ntemplate <typename T> int S<T>::n = 0;\n"
+        "namespace expertree {\nnamespace avx2 { int* f() { return &S<int>::n; } }\n",
+        1,
+    ),
+    "outside": ("neon", "int global = 0;\nnamespace expertree {\n", 1),
+    "other namespace": ("avx2", "namespace expertree {\nnamespace avx512 { void f() {} }\n", 1),
+    "outside in scalar": ("scalar", "void f() {}\nnamespace expertree {\n", 1),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("fault", SYMBOL_FAULTS)
+def test_symbols_fault(tmp_path, fault):
+    isa, text, n_messages = SYMBOL_FAULTS[fault]
+    build_objects(tmp_path, {isa: text})
+    result = run("check_symbols.py", tmp_path)
+    assert result.returncode == 1
+    lines = result.stderr.splitlines()
+    assert len(lines) == n_messages and all(f"cpp/kernels/{isa}/a.cpp.o: " in line for line in lines), result.stderr
+
+
+@needs_compiler
+def test_symbols_clean(tmp_path):
+    weak = "inline int f() { return 1; }\nnamespace expertree {\nnamespace scalar { int g() { return f(); } }\n"
+    build_objects(tmp_path, {"scalar": weak})  # harmless there
+    result = run("check_symbols.py", tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_symbols_of_nothing(tmp_path):
+    result = run("check_symbols.py", tmp_path)
+    assert result.returncode == 1 and "no object files" in result.stderr
+    assert run("check_symbols.py").returncode == 2
+
+
+# ---- check_old_cpu.sh, with stand-ins for the program and for qemu
+
+
+@pytest.fixture
+def old_cpu(tmp_path):
+    """Runs the script where kernel_selftest and qemu-x86_64 are small shell scripts (qemu None: not installed)."""
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    for tool in ("sh", "cat", "cut", "grep", "mktemp", "paste", "rm"):
+        (bin_dir / tool).symlink_to(shutil.which(tool))
+
+    def script(path, body):
+        path.write_text("#!/bin/sh\n" + body)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def run_with(selftest, qemu, machine="x86_64"):
+        script(bin_dir / "uname", f"echo {machine}\n")
+        script(tmp_path / "kernel_selftest", selftest)
+        if qemu is not None:
+            script(bin_dir / "qemu-x86_64", qemu)
+        return run("check_old_cpu.sh", tmp_path, env={"PATH": str(bin_dir)})
+
+    return run_with
+
+
+ALL_SAME = "echo scalar 1; echo avx2 1; echo avx512 1\n"
+
+
+def test_old_cpu_agrees(old_cpu):
+    result = old_cpu(ALL_SAME, 'echo scalar 1; [ "$2" = Nehalem ] || echo avx2 1\n')
+    assert result.returncode == 0
+    assert result.stdout == "this CPU: scalar avx2 avx512 1\nNehalem: scalar 1\nHaswell: scalar avx2 1\n"
+
+
+@pytest.mark.parametrize(
+    "selftest, qemu, message",
+    [
+        ("echo scalar 1; echo avx2 2; exit 1\n", "exit 0\n", "differ on this CPU"),
+        (ALL_SAME, "echo scalar 2\n", "on Nehalem expected"),
+        (ALL_SAME, "echo scalar 1; echo avx2 1\n", "on Nehalem expected"),
+        (ALL_SAME, "echo scalar 1\n", "on Haswell expected"),
+        (ALL_SAME, "exit 132\n", "illegal instruction on Nehalem"),
+        (ALL_SAME, "exit 139\n", "exit status 139 on Nehalem"),
+    ],
+)
+def test_old_cpu_fault(old_cpu, selftest, qemu, message):
+    result = old_cpu(selftest, qemu)
+    assert result.returncode == 1 and message in result.stderr
+
+
+def test_old_cpu_skips(old_cpu, tmp_path):
+    result = old_cpu(ALL_SAME, None)
+    assert result.returncode == 0 and "SKIPPED" in result.stdout and "qemu-x86_64 is not installed" in result.stdout
+    result = old_cpu(ALL_SAME, None, machine="aarch64")
+    assert result.returncode == 0 and "this machine is aarch64" in result.stdout
+    (tmp_path / "kernel_selftest").unlink()
+    assert run("check_old_cpu.sh", tmp_path).returncode == 2

@@ -1,0 +1,51 @@
+"""Speed of the matmul kernels on one core, as fractions of what the core can do.
+
+With one column (decoding) the limit is the memory: weights are walked through in a buffer larger than every cache, and
+GB/s of weights stands beside a plain read of memory. With many columns (prefill, tree verification) the limit is int8
+arithmetic: GOPS stand beside vpdpbusd in registers. Probes run beside every line, since shared machines drift.
+"""
+
+import argparse
+
+from expertree._core import _testing
+
+QUANTISED_32 = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"]
+QUANTISED_256 = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]
+QUANTISED = [*QUANTISED_32, *QUANTISED_256]
+FLOATS = ["F32", "F16", "BF16"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--isa", default=_testing.best_isa(), choices=_testing.isa_names())
+    parser.add_argument("--types", nargs="+", default=QUANTISED + FLOATS, metavar="TYPE")
+    parser.add_argument("--rows", type=int, default=768, help="weight rows of one matrix (default %(default)s)")
+    parser.add_argument("--k", type=int, default=2048, help="elements per row (default %(default)s)")
+    parser.add_argument("--columns", type=int, nargs="+", default=[1, 2, 4, 8, 64])
+    parser.add_argument("--seconds", type=float, default=0.3, help="time per measurement (default %(default)s)")
+    parser.add_argument("--buffer-mib", type=int, default=256, help="weights walked through with one column")
+    parser.add_argument("--small-pages", action="store_true", help="4 KiB pages, as a mapped file has them")
+    args = parser.parse_args()
+
+    huge = not args.small_pages
+    print(f"{args.isa}, rows {args.rows}, k {args.k}, {'huge' if huge else '4 KiB'} pages; best of {args.seconds} s")
+    print(f"{'type':8}{'columns':>8}{'us':>10}{'GB/s':>8}{'of read':>9}{'GOPS':>9}{'of dpbusd':>10}")
+    for type_name in args.types:
+        for columns in args.columns:
+            buffer_bytes = (args.buffer_mib << 20) if columns == 1 else 0
+            read = _testing.time_memory_read(args.seconds / 2, huge) if columns == 1 else 0.0
+            peak = _testing.time_dpbusd(args.seconds / 4)
+            t = _testing.time_matmul(
+                args.isa, type_name, args.rows, args.k, columns, args.seconds, huge, min_buffer_bytes=buffer_bytes
+            )
+            of_read = f"{t['gb_per_s'] / read:8.0%}" if read else ""
+            of_peak = f"{t['gops'] / peak:9.0%}" if peak and type_name in QUANTISED else ""
+            print(
+                f"{type_name:8}{columns:8}{t['seconds'] * 1e6:10.1f}{t['gb_per_s']:8.2f}{of_read:>9}"
+                f"{t['gops']:9.1f}{of_peak:>10}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+// Runs every kernel of every instruction set that this CPU has on the same inputs, and prints for each instruction set
+// its name and a hash of all output bits. Exit status 1 when two hashes differ: they must not (cpp/kernels/canonical.h).
+// With -v also one hash per kernel, to find the one that differs.
+//
+// tools/check_old_cpu.sh runs it on emulated CPUs, where an instruction that the CPU lacks ends the program.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "cpp/kernels/kernel_table.h"
+#include "cpp/tensor/dtype.h"
+#include "cpp/tensor/half.h"
+
+namespace expertree {
+namespace {
+
+constexpr int64_t kRowsOfWeights = 19;
+constexpr int64_t kColumns = 6;
+
+// splitmix64: the same numbers everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t bits() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  // In (-4, 4), every multiple of 2^-21.
+  float value() { return static_cast<float>(static_cast<int64_t>(bits() >> 40) - (1 << 23)) * 0x1p-21f; }
+
+ private:
+  uint64_t state_;
+};
+
+std::vector<float> random_floats(uint64_t seed, int64_t n) {
+  Random random(seed);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& value : x) value = random.value();
+  return x;
+}
+
+// FNV-1a. All NaN are one value: which NaN an operation gives is outside the contract.
+class Hash {
+ public:
+  void add(const void* data, size_t size_bytes) {
+    const unsigned char* bytes = static_cast<const unsigned char*>(data);
+    for (size_t i = 0; i < size_bytes; ++i) hash_ = (hash_ ^ bytes[i]) * 0x100000001b3ull;
+  }
+  void add(const std::vector<float>& x) {
+    for (const float value : x) {
+      const uint32_t bits = std::isnan(value) ? 0x7fc00000u : float_bits(value);
+      add(&bits, sizeof bits);
+    }
+  }
+  unsigned long long value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325ull;
+};
+
+// Random bytes in every field of a block; values of ordinary size for float weights.
+std::vector<std::byte> random_weights(const DTypeInfo& type, int64_t k) {
+  std::vector<std::byte> w(static_cast<size_t>(kRowsOfWeights * row_bytes(type.dtype, k)));
+  Random random(17);
+  if (type.block_size > 1) {
+    for (std::byte& byte : w) byte = static_cast<std::byte>(random.bits() & 0xff);
+    return w;
+  }
+  const size_t size_bytes = static_cast<size_t>(type.block_bytes);
+  for (size_t i = 0; i < w.size(); i += size_bytes) {
+    const float value = random.value();
+    const uint16_t half = type.dtype == DType::kF16 ? float_to_half(value) : float_to_bfloat16(value);
+    std::memcpy(&w[i], size_bytes == 4 ? static_cast<const void*>(&value) : &half, size_bytes);
+  }
+  return w;
+}
+
+struct Activations {
+  std::vector<float> x;
+  std::vector<int8_t> q;
+  std::vector<float> d;
+  std::vector<int16_t> sums16;
+};
+
+Activations quantize(const KernelTable& table, int64_t block, int64_t k, Hash* hash) {
+  Activations a;
+  a.x = random_floats(23, kColumns * k);
+  for (int64_t i = 0; i < k; ++i) a.x[static_cast<size_t>(i)] = 0.0f;  // a row of zeros
+  for (int64_t i = k; i < 2 * k; ++i) a.x[static_cast<size_t>(i)] *= 0x1p-130f;  // a row that is too small
+  a.x[static_cast<size_t>(2 * k)] = INFINITY;  // a row that is not finite
+  a.q.resize(a.x.size());
+  a.d.resize(a.x.size() / static_cast<size_t>(block));
+  a.sums16.resize(a.x.size() / 16);
+  (block == 32 ? table.quantize_q8_32 : table.quantize_q8_256)(a.x.data(), kColumns * k, a.q.data(), a.d.data(),
+                                                               a.sums16.data());
+  hash->add(a.q.data(), a.q.size());
+  hash->add(a.d);
+  hash->add(a.sums16.data(), a.sums16.size() * sizeof(int16_t));
+  return a;
+}
+
+void hash_matmul(const KernelTable& table, DType dtype, Hash* hash) {
+  const DTypeInfo& type = dtype_info(dtype);
+  const bool quantised = type.block_size > 1;
+  const int64_t block = type.block_size;
+  const int64_t k = quantised ? 3 * block : 87;
+  const std::vector<std::byte> w = random_weights(type, k);
+  Activations a;
+  if (quantised) {
+    a = quantize(table, block, k, hash);
+  } else {
+    a.x = random_floats(29, kColumns * k);
+  }
+  QuantizedRows rows = {a.q.data(), a.d.data(), a.sums16.data(), k, k, k / block, k / 16};
+  std::vector<float> y(static_cast<size_t>(kColumns * kRowsOfWeights));
+  MatmulArgs args = {};
+  args.w = w.data();
+  args.w_row_bytes = row_bytes(dtype, k);
+  args.k = k;
+  args.row_end = kRowsOfWeights;
+  args.x_f32 = a.x.data();
+  args.x_stride = k;
+  args.x_q = &rows;
+  args.y = y.data();
+  args.y_stride = kRowsOfWeights;
+  for (args.n_columns = 1; args.n_columns <= kColumns; ++args.n_columns) {
+    matmul_of(table, dtype)(args);
+    hash->add(y);
+  }
+}
+
+void hash_elementwise(const KernelTable& table, Hash* hash) {
+  for (const int64_t n : {1, 8, 16, 21, 333}) {
+    std::vector<float> x = random_floats(31, n);
+    const std::vector<float> w = random_floats(37, n);
+    for (float& value : x) value *= 20.0f;
+    std::vector<float> y(x.size());
+    table.rms_norm(x.data(), w.data(), 1e-6f, n, y.data());
+    hash->add(y);
+    table.rms_norm(x.data(), nullptr, 1e-6f, n, y.data());
+    hash->add(y);
+    table.softmax(x.data(), n, y.data());
+    hash->add(y);
+    table.silu_mul(x.data(), w.data(), n, y.data());
+    hash->add(y);
+    table.axpy(0.3f, x.data(), n, y.data());
+    hash->add(y);
+    table.exp_f32(x.data(), n, y.data());
+    hash->add(y);
+    table.log_f32(y.data(), n, y.data());
+    hash->add(y);
+  }
+}
+
+void hash_attention(const KernelTable& table, Hash* hash) {
+  constexpr int64_t kHeads = 7;
+  constexpr int64_t kDimK = 24;
+  constexpr int64_t kDimV = 41;
+  constexpr int64_t kCells = 90;
+  const std::vector<float> q = random_floats(41, kHeads * kDimK);
+  const std::vector<float> k = random_floats(43, kCells * kDimK);
+  const std::vector<float> v = random_floats(47, kCells * kDimV);
+  const int32_t tail[] = {80, 71, 89, 60, 75};
+  std::vector<float> out(kHeads * kDimV);
+  for (const int64_t n_prefix : {0, 1, 30, 59}) {
+    table.attend({.q = q.data(),
+                  .q_stride = kDimK,
+                  .n_heads = kHeads,
+                  .k = k.data(),
+                  .v = v.data(),
+                  .head_dim_k = kDimK,
+                  .head_dim_v = kDimV,
+                  .n_prefix = n_prefix,
+                  .tail = tail,
+                  .n_tail = 5,
+                  .scale = 0.2f,
+                  .out = out.data(),
+                  .out_stride = kDimV});
+    hash->add(out);
+  }
+}
+
+// Prints the table's line; returns the hash of everything.
+unsigned long long hash_table(const KernelTable& table, bool verbose) {
+  constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,
+                              DType::kQ5_1, DType::kQ8_0, DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K,
+                              DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,   DType::kIQ4_XS};
+  Hash all;
+  const auto finish = [&](const char* what, const Hash& part) {
+    const unsigned long long value = part.value();
+    if (verbose) std::printf("  %-7s %-12s %016llx\n", table.name, what, value);
+    all.add(&value, sizeof value);
+  };
+  for (const DType dtype : kTypes) {
+    Hash part;
+    hash_matmul(table, dtype, &part);
+    finish(dtype_info(dtype).name, part);
+  }
+  Hash elementwise;
+  hash_elementwise(table, &elementwise);
+  finish("elementwise", elementwise);
+  Hash attention;
+  hash_attention(table, &attention);
+  finish("attention", attention);
+  std::printf("%s %016llx\n", table.name, all.value());
+  std::fflush(stdout);
+  return all.value();
+}
+
+int run(bool verbose) {
+  const unsigned long long expected = hash_table(*scalar_kernels(), verbose);
+  int status = 0;
+  for (const char* name : {"avx2", "avx512", "neon"}) {
+    const KernelTable* table = find_kernels(name);
+    if (table != nullptr && hash_table(*table, verbose) != expected) {
+      std::printf("%s differs from scalar; run with -v to see which kernel\n", name);
+      status = 1;
+    }
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace expertree
+
+int main(int argc, char** argv) { return expertree::run(argc > 1 && std::strcmp(argv[1], "-v") == 0); }
