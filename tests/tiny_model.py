@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,16 @@ MOE_ARCHITECTURES = ("mixtral", "qwen2moe", "qwen3moe", "olmoe")
 FORMATS = (
     "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
 )
+
+
+WIDE_FORMATS = frozenset({"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"})  # blocks of 256
+
+
+@functools.cache
+def row_pool(form: str, k: int) -> np.ndarray:
+    """128 random rows of k elements in a format, uint8 (128, row bytes)."""
+    rows = np.random.default_rng(k).standard_normal((128, k)) / np.sqrt(k)
+    return np.asarray(_testing.quantize(form, rows.astype(np.float32)))
 
 
 @dataclass
@@ -39,8 +50,7 @@ class TinyModel:
     tensors: dict[str, np.ndarray | None] = field(default_factory=dict)  # replaced or removed tensors
 
     def __post_init__(self) -> None:
-        wide = {self.format, *self.formats.values()} & {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
-        if wide:
+        if WIDE_FORMATS & {self.format, *self.formats.values()}:
             self.n_embd, self.n_ff = 256, 256
 
     @property
@@ -141,9 +151,19 @@ class TinyModel:
             return "F32"
         named = [f for ending, f in self.formats.items() if name.endswith(ending)]
         wanted = named[0] if named else self.format
-        if values.shape[-1] % 256 and wanted in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"):
+        if values.shape[-1] % 256 and wanted in WIDE_FORMATS:
             return "Q8_0"
         return wanted if values.shape[-1] % 32 == 0 else "F32"
+
+    def encode(self, name: str, values: np.ndarray, form: str) -> np.ndarray:
+        """Rows in a block format. Quantising well takes long, so generated tensors draw ready rows from a pool."""
+        n_rows, k = values.size // values.shape[-1], values.shape[-1]
+        if name in self.tensors:
+            raw = _testing.quantize(form, np.ascontiguousarray(values.reshape(n_rows, k), np.float32))
+        else:
+            pick = np.random.default_rng([self.seed, *name.encode()]).integers(0, 128, n_rows)
+            raw = row_pool(form, k)[pick]
+        return np.asarray(raw).reshape(*values.shape[:-1], -1)
 
     def write(self, path: Path) -> Path:
         """Writes the file and returns its path."""
@@ -168,9 +188,7 @@ class TinyModel:
             if form == "F32":
                 writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
             else:
-                rows = np.ascontiguousarray(values.reshape(-1, values.shape[-1]), np.float32)
-                raw = _testing.quantize(form, rows).reshape(*values.shape[:-1], -1)
-                writer.add_tensor(name, raw, raw_dtype=raw_type)
+                writer.add_tensor(name, self.encode(name, values, form), raw_dtype=raw_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

@@ -91,7 +91,7 @@ class _TextSink:
 
 def run_generation(
     session: Session,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     prompt: Sequence[int],
     options: TextOptions,
     stream: Callable[[str], object] | None = None,
@@ -99,11 +99,12 @@ def run_generation(
     """Feeds `prompt` to the session and generates until something ends it.
 
     `stream` is called with each piece of answer text as soon as it is certain. A cancelled generation returns what
-    it has; a cancelled prefill too.
+    it has; a cancelled prefill too. Without a tokenizer there are tokens only: no text, no end-of-text.
     """
     before = session.stats
     start = perf_counter()
-    sink = _TextSink(tokenizer, session.tokens + list(prompt), options, stream)
+    sink = None if tokenizer is None else _TextSink(tokenizer, session.tokens + list(prompt), options, stream)
+    ends = frozenset() if tokenizer is None or options.ignore_eos else frozenset(tokenizer.eog_ids)
     tokens: list[int] = []
     reason = "length"
     try:
@@ -114,17 +115,16 @@ def run_generation(
             if step is None:
                 break
             tokens.extend(step.tokens)
-            if not options.ignore_eos and tokens[-1] in tokenizer.eog_ids:
-                reason = "stop"
-                break
-            if sink.feed(tokens[-1]):
+            if tokens[-1] in ends or (sink is not None and sink.feed(tokens[-1])):
                 reason = "stop"
                 break
     except Cancelled:
         reason = "cancelled"
-    sink.finish()
     stats = _statistics(before, session.stats, perf_counter() - start)
-    reasoning = "".join(sink.reasoning) if options.split_reasoning and (sink.reasoning or options.reasoning_open) else None
+    if sink is None:
+        return Generation("", tokens, reason, stats)
+    sink.finish()
+    reasoning = "".join(sink.reasoning) if sink.reasoning or options.reasoning_open else None
     return Generation("".join(sink.content), tokens, reason, stats, reasoning)
 
 

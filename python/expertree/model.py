@@ -175,7 +175,7 @@ class Model:
 
         Args:
             prompt: text (encoded with the model's own start token, control-token text taken as such), or token ids
-                used as they are.
+                used as they are; a file without a tokenizer takes and gives ids only.
             max_tokens: at most so many; None goes on until the text or the context ends.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: go on after an end-of-text token.
@@ -190,7 +190,8 @@ class Model:
         options = text_options(max_tokens, stop, ignore_eos=ignore_eos)
         ids = self.tokenizer.encode(prompt, add_special=True, parse_special=True) if isinstance(prompt, str) else prompt
         session = self.session(**sampling)
-        return run_generation(session, self.tokenizer, to_ids(ids).tolist(), options, stream)
+        tokenizer = self.tokenizer if "tokenizer.ggml.model" in self.metadata else None
+        return run_generation(session, tokenizer, to_ids(ids).tolist(), options, stream)
 
     def chat(
         self,

@@ -1,0 +1,90 @@
+"""A float64 forward pass of a TinyModel in numpy: an oracle that shares no code with the engine."""
+
+from __future__ import annotations
+
+import numpy as np
+from tiny_model import TinyModel
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def rms_norm(x: np.ndarray, w: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+class NumpyModel:
+    """logits() and routing() as expertree.Model has them, for F32 tiny models."""
+
+    def __init__(self, spec: TinyModel) -> None:
+        self.spec = spec
+        tensors = {**spec.float_tensors(), **{k: v for k, v in spec.tensors.items() if v is not None}}
+        self.w = {name: values.astype(np.float64) for name, values in tensors.items()}
+        self.routed: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def logits(self, tokens: list[int]) -> np.ndarray:
+        self.routed = []
+        x = self.w["token_embd.weight"][tokens]
+        for i in range(self.spec.n_layers):
+            b = f"blk.{i}."
+            x = x + self.attention(rms_norm(x, self.w[b + "attn_norm.weight"]), b)
+            h = rms_norm(x, self.w[b + "ffn_norm.weight"])
+            x = x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight"))
+        return rms_norm(x, self.w["output_norm.weight"]) @ self.w["output.weight"].T
+
+    def routing(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        self.logits(tokens)
+        return np.array([ids for ids, _ in self.routed]), np.array([weights for _, weights in self.routed])
+
+    def attention(self, h: np.ndarray, b: str) -> np.ndarray:
+        s, n = self.spec, len(h)
+        q, k, v = (h @ self.w[f"{b}attn_{p}.weight"].T + self.w.get(f"{b}attn_{p}.bias", 0.0) for p in "qkv")
+        if s.arch == "olmoe":
+            q, k = rms_norm(q, self.w[b + "attn_q_norm.weight"]), rms_norm(k, self.w[b + "attn_k_norm.weight"])
+        q, k, v = (x.reshape(n, -1, s.head_dim) for x in (q, k, v))
+        if s.arch in ("qwen3", "qwen3moe"):
+            q, k = rms_norm(q, self.w[b + "attn_q_norm.weight"]), rms_norm(k, self.w[b + "attn_k_norm.weight"])
+        group = s.n_heads // s.n_kv_heads
+        q, k, v = self.rope(q), np.repeat(self.rope(k), group, 1), np.repeat(v, group, 1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(s.head_dim)
+        p = softmax(np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf))
+        return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1) @ self.w[b + "attn_output.weight"].T
+
+    def rope(self, x: np.ndarray) -> np.ndarray:
+        half = self.spec.head_dim // 2
+        angle = np.arange(len(x))[:, None, None] * 10000.0 ** (-np.arange(half) / half)
+        turn = np.exp(1j * angle)
+        if self.spec.gguf_arch == "llama":
+            turned = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
+            return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
+        turned = (x[..., :half] + 1j * x[..., half:]) * turn
+        return np.concatenate([turned.real, turned.imag], -1)
+
+    def feed_forward(self, h: np.ndarray, name: str, expert: int | None = None) -> np.ndarray:
+        gate, up, down = (self.w[name.format(part)] for part in ("gate", "up", "down"))
+        if expert is not None:
+            gate, up, down = gate[expert], up[expert], down[expert]
+        return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+
+    def mixture(self, h: np.ndarray, b: str) -> np.ndarray:
+        s = self.spec
+        p = softmax(h @ self.w[b + "ffn_gate_inp.weight"].T)
+        ids = np.argsort(-p, -1, kind="stable")[:, : s.n_used]
+        weights = np.take_along_axis(p, ids, -1)
+        if s.arch in ("mixtral", "qwen3moe"):
+            weights = weights / weights.sum(-1, keepdims=True)
+        self.routed.append((ids, weights))
+        y = np.zeros_like(h)
+        for row in range(len(h)):
+            for expert, weight in zip(ids[row], weights[row], strict=True):
+                y[row] += weight * self.feed_forward(h[row], b + "ffn_{}_exps.weight", int(expert))
+        if s.arch == "qwen2moe":
+            gate = 1 / (1 + np.exp(-(h @ self.w[b + "ffn_gate_inp_shexp.weight"])))
+            y += gate[:, None] * self.feed_forward(h, b + "ffn_{}_shexp.weight")
+        return y
