@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import expertree
 import pytest
 from hypothesis import HealthCheck, settings
 from tiny_model import TinyModel
-
-import expertree
 
 CONFORMANCE = Path(__file__).parent / "conformance"
 

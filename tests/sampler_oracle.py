@@ -59,10 +59,10 @@ def survivors(logits, top_k=0, top_p=1.0, min_p=0.0):
         n = int(np.searchsorted(cumulative, wanted, side="left")) + 1
         kept = ordered[: min(n, len(ordered))]
     if min_p > 0.0:
-        ratio = np.exp(np.float64(logits[kept]) - np.float64(max(logits[kept])))
-        if np.abs(ratio / min_p - 1).min() < 1e-6 and min_p < 1:
+        behind = np.float64(logits[kept]) - np.float64(max(logits[kept]))  # log of the ratio of probabilities
+        if min_p < 1.0 and np.abs(behind - math.log(min_p)).min() < 1e-5:
             return None
-        kept = [t for t, r in zip(kept, ratio, strict=True) if r >= min_p]
+        kept = [t for t, b in zip(kept, behind, strict=True) if b >= math.log(min_p)]
     return sorted(kept)
 
 

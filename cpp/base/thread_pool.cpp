@@ -107,7 +107,9 @@ void ThreadPool::run(int64_t n_tasks, Trampoline trampoline, const void* functio
   // Sequentially consistent with the parked count: either the worker sees the new job, or this thread sees it parked.
   job_.store((job_number(job_.load()) + 1) * kOneJob + kOpen);
   if (n_parked_.load() > 0) {
-    { std::lock_guard<std::mutex> lock(park_mutex_); }
+    {
+      std::lock_guard<std::mutex> lock(park_mutex_);
+    }
     park_.notify_all();
   }
   work();

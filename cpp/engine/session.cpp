@@ -12,8 +12,8 @@ namespace {
 int64_t checked_context(int64_t n_ctx) {
   constexpr int64_t kMaxContext = int64_t{1} << 27;
   if (n_ctx < 1 || n_ctx > kMaxContext) {
-    throw Error(ErrorCode::kInvalidRequest, "a context of " + std::to_string(n_ctx) + " tokens; expected 1 to " +
-                                                std::to_string(kMaxContext));
+    throw Error(ErrorCode::kInvalidRequest,
+                "a context of " + std::to_string(n_ctx) + " tokens; expected 1 to " + std::to_string(kMaxContext));
   }
   return n_ctx;
 }
@@ -23,8 +23,9 @@ class Busy {
  public:
   explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
     if (flag_.exchange(true)) {
-      throw Error(ErrorCode::kInvalidRequest,
-                  "the session is already running a call from another thread; wait for it, or use a session per thread");
+      throw Error(
+          ErrorCode::kInvalidRequest,
+          "the session is already running a call from another thread; wait for it, or use a session per thread");
     }
   }
   ~Busy() { flag_.store(false); }
@@ -92,9 +93,9 @@ void Session::prefill(std::span<const int32_t> tokens) {
   require_nothing_pending();
   const int64_t total = static_cast<int64_t>(tokens_.size() + tokens.size());
   if (total > n_ctx()) {
-    throw Error(ErrorCode::kInvalidRequest,
-                "the prompt brings the sequence to " + std::to_string(total) + " tokens and the context holds " +
-                    std::to_string(n_ctx()) + "; shorten it, or load the model with a larger context (--ctx)");
+    throw Error(ErrorCode::kInvalidRequest, "the prompt brings the sequence to " + std::to_string(total) +
+                                                " tokens and the context holds " + std::to_string(n_ctx()) +
+                                                "; shorten it, or load the model with a larger context (--ctx)");
   }
   const int64_t start = now_us();
   std::vector<int32_t> to_run(tokens_.begin() + state_.n_committed(), tokens_.end());
@@ -161,8 +162,8 @@ void Session::truncate(int64_t length) {
   const Busy busy(busy_);
   require_nothing_pending();
   if (length < 0 || length > static_cast<int64_t>(tokens_.size())) {
-    throw Error(ErrorCode::kInvalidRequest, "cannot go back to " + std::to_string(length) + " tokens: the session has " +
-                                                std::to_string(tokens_.size()));
+    throw Error(ErrorCode::kInvalidRequest, "cannot go back to " + std::to_string(length) +
+                                                " tokens: the session has " + std::to_string(tokens_.size()));
   }
   tokens_.resize(static_cast<size_t>(length));
   if (length < state_.n_committed()) {

@@ -54,26 +54,23 @@ class RegularFile final : public File {
   const std::string file = printable(path);
   switch (error) {
     case ENOENT:
-    case ENOTDIR:
-      throw Error(ErrorCode::kInvalidRequest, file + ": there is no such file; check the path");
+    case ENOTDIR: throw Error(ErrorCode::kInvalidRequest, file + ": there is no such file; check the path");
     case EACCES:
     case EPERM:
-      throw Error(ErrorCode::kInvalidRequest, file + ": no permission to read this file; change it with chmod a+r, or "
-                                                     "run as a user who may read it");
+      throw Error(ErrorCode::kInvalidRequest, file +
+                                                  ": no permission to read this file; change it with chmod a+r, or "
+                                                  "run as a user who may read it");
     case ELOOP:
     case ENAMETOOLONG:
       throw Error(ErrorCode::kInvalidRequest, file + ": " + system_text(error) + "; check the path and its links");
     case ENXIO:  // a socket, or a device without a driver
-    case ENODEV:
-      throw Error(ErrorCode::kInvalidRequest, file + ": not a regular file; give the path of a model file");
-    case ENOMEM:
-      throw Error(ErrorCode::kOutOfMemory, file + ": no memory left to open it; close other programs");
+    case ENODEV: throw Error(ErrorCode::kInvalidRequest, file + ": not a regular file; give the path of a model file");
+    case ENOMEM: throw Error(ErrorCode::kOutOfMemory, file + ": no memory left to open it; close other programs");
     case EMFILE:
-    case ENFILE:
-      throw Error(ErrorCode::kDevice, file + ": too many open files; raise the limit with ulimit -n");
+    case ENFILE: throw Error(ErrorCode::kDevice, file + ": too many open files; raise the limit with ulimit -n");
     default:
-      throw Error(ErrorCode::kDevice, file + ": cannot open it: " + system_text(error) +
-                                          "; check the disk or the network mount");
+      throw Error(ErrorCode::kDevice,
+                  file + ": cannot open it: " + system_text(error) + "; check the disk or the network mount");
   }
 }
 
@@ -112,8 +109,9 @@ std::unique_ptr<File> open_file(const std::string& path) {
   struct stat status;
   if (::fstat(fd.get(), &status) != 0) throw_open_failed(path, errno);
   if (S_ISDIR(status.st_mode)) {
-    throw Error(ErrorCode::kInvalidRequest, printable(path) + ": this is a directory; give the path of the .gguf file "
-                                                              "in it (of a split model, the part -00001-of-...)");
+    throw Error(ErrorCode::kInvalidRequest, printable(path) +
+                                                ": this is a directory; give the path of the .gguf file "
+                                                "in it (of a split model, the part -00001-of-...)");
   }
   if (!S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kInvalidRequest, printable(path) + ": not a regular file; give the path of a model file");

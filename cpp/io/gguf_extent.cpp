@@ -18,10 +18,10 @@ bool is_gguf_at(const File& file, uint64_t offset) {
 }
 
 [[noreturn]] void throw_too_short(const File& file, const GgufTensor& tensor, uint64_t end) {
-  throw Error(ErrorCode::kModelFormat,
-              printable(file.path()) + ": tensor " + printable(tensor.name) + " ends at byte " + std::to_string(end) +
-                  " but the file has only " + std::to_string(file.size()) +
-                  "; the download is incomplete or the file is damaged: download it again");
+  throw Error(ErrorCode::kModelFormat, printable(file.path()) + ": tensor " + printable(tensor.name) +
+                                           " ends at byte " + std::to_string(end) + " but the file has only " +
+                                           std::to_string(file.size()) +
+                                           "; the download is incomplete or the file is damaged: download it again");
 }
 
 }  // namespace

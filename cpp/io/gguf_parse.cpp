@@ -27,11 +27,13 @@ uint32_t read_version(GgufCursor* cursor) {
                         "little-endian file");
   }
   if (version == 1) {
-    cursor->unsupported("this is a GGUF file of version 1, which was in use for weeks in 2023; versions 2 and 3 are "
-                        "read: download the model anew");
+    cursor->unsupported(
+        "this is a GGUF file of version 1, which was in use for weeks in 2023; versions 2 and 3 are "
+        "read: download the model anew");
   }
   if (version > 3 && version < 100) {
-    cursor->unsupported("GGUF version " + std::to_string(version) + " is newer than this build, which reads 2 and 3; "
+    cursor->unsupported("GGUF version " + std::to_string(version) +
+                        " is newer than this build, which reads 2 and 3; "
                         "use a newer expertree, or a file of version 3");
   }
   cursor->fail("version " + std::to_string(version) + " was found, 2 or 3 expected" + kDamaged);
@@ -155,8 +157,8 @@ void read_type(GgufCursor* cursor, GgufTensor* tensor) {
   int32_t block_size = 0;
   int32_t block_bytes = 0;
   if (number > INT32_MAX || !gguf_type_layout(static_cast<int32_t>(number), &block_size, &block_bytes)) {
-    const std::string name = number > INT32_MAX ? "unknown type " + std::to_string(number)
-                                                : gguf_type_name(static_cast<int32_t>(number));
+    const std::string name =
+        number > INT32_MAX ? "unknown type " + std::to_string(number) : gguf_type_name(static_cast<int32_t>(number));
     cursor->unsupported("the tensor's format is " + name + " (number " + std::to_string(number) +
                         "); use a file in another format, or a newer expertree");
   }
@@ -198,8 +200,8 @@ uint64_t read_alignment(const File& file, const GgufPart& part) {
   if (value == nullptr) return 32;
   const std::string where = printable(file.path()) + ": key 'general.alignment'";
   if (value->type != GgufValueType::kU32) {
-    throw Error(ErrorCode::kModelFormat, where + " must be a uint32 but is of type " +
-                                             gguf_value_type_name(value->type) + kDamaged);
+    throw Error(ErrorCode::kModelFormat,
+                where + " must be a uint32 but is of type " + gguf_value_type_name(value->type) + kDamaged);
   }
   uint32_t alignment = 0;
   std::memcpy(&alignment, value->data, sizeof(alignment));

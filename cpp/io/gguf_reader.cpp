@@ -17,8 +17,8 @@ namespace {
 
 [[noreturn]] void throw_not_first(const std::string& path, const GgufSplit& split) {
   const std::string prefix = gguf_split_prefix(path, split.no, split.count);
-  const std::string first = (prefix.empty() ? "the one whose name ends in " : "") +
-                            printable(gguf_split_path(prefix, 0, split.count));
+  const std::string first =
+      (prefix.empty() ? "the one whose name ends in " : "") + printable(gguf_split_path(prefix, 0, split.count));
   throw Error(ErrorCode::kModelFormat, printable(path) + ": this is a split file part, number " +
                                            std::to_string(split.no + 1) + " of " + std::to_string(split.count) +
                                            "; open the first part, " + first);
@@ -45,11 +45,10 @@ std::unique_ptr<File> open_part(const FileOpener& opener, const std::string& pat
 
 void check_part(const File& file, const GgufSplit& split, int64_t no, const GgufSplit& first) {
   if (split.count != first.count || split.no != no) {
-    throw Error(ErrorCode::kModelFormat, printable(file.path()) + ": part " + std::to_string(no + 1) + " of " +
-                                             std::to_string(first.count) +
-                                             " is expected here but the file says it is part " +
-                                             std::to_string(split.no + 1) + " of " +
-                                             std::to_string(split.count) + "; download all parts of one model anew");
+    throw Error(ErrorCode::kModelFormat,
+                printable(file.path()) + ": part " + std::to_string(no + 1) + " of " + std::to_string(first.count) +
+                    " is expected here but the file says it is part " + std::to_string(split.no + 1) + " of " +
+                    std::to_string(split.count) + "; download all parts of one model anew");
   }
   if (split.n_tensors != first.n_tensors) {
     throw Error(ErrorCode::kModelFormat, printable(file.path()) + ": split.tensors.count is " +
@@ -75,8 +74,9 @@ GgufReader::GgufReader(const std::string& path, const FileOpener& opener) : impl
   try {
     open(path, opener);
   } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kOutOfMemory, printable(path) + ": no memory left to read the model's metadata; close other "
-                                                        "programs");
+    throw Error(ErrorCode::kOutOfMemory, printable(path) +
+                                             ": no memory left to read the model's metadata; close other "
+                                             "programs");
   }
 }
 

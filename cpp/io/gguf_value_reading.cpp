@@ -47,7 +47,8 @@ std::string describe_gguf_type(const GgufValue& value) {
 void throw_wrong_gguf_type(const std::string& path, std::string_view key, const char* expected,
                            const std::string& found) {
   throw Error(ErrorCode::kModelFormat, printable(path) + ": key " + printable(key) + " must be " + expected +
-                                           " but is " + found + "; the file is damaged or made for something else: "
+                                           " but is " + found +
+                                           "; the file is damaged or made for something else: "
                                            "get it from another source");
 }
 
@@ -55,35 +56,20 @@ int64_t gguf_int_at(const std::string& path, std::string_view key, GgufValueType
                     int64_t min, int64_t max) {
   int64_t value = 0;
   switch (type) {
-    case GgufValueType::kU8:
-      value = load<uint8_t>(bytes);
-      break;
-    case GgufValueType::kI8:
-      value = load<int8_t>(bytes);
-      break;
-    case GgufValueType::kU16:
-      value = load<uint16_t>(bytes);
-      break;
-    case GgufValueType::kI16:
-      value = load<int16_t>(bytes);
-      break;
-    case GgufValueType::kU32:
-      value = load<uint32_t>(bytes);
-      break;
-    case GgufValueType::kI32:
-      value = load<int32_t>(bytes);
-      break;
-    case GgufValueType::kI64:
-      value = load<int64_t>(bytes);
-      break;
+    case GgufValueType::kU8: value = load<uint8_t>(bytes); break;
+    case GgufValueType::kI8: value = load<int8_t>(bytes); break;
+    case GgufValueType::kU16: value = load<uint16_t>(bytes); break;
+    case GgufValueType::kI16: value = load<int16_t>(bytes); break;
+    case GgufValueType::kU32: value = load<uint32_t>(bytes); break;
+    case GgufValueType::kI32: value = load<int32_t>(bytes); break;
+    case GgufValueType::kI64: value = load<int64_t>(bytes); break;
     case GgufValueType::kU64:
       if (load<uint64_t>(bytes) > INT64_MAX) {
         throw_out_of_range(path, key, std::to_string(load<uint64_t>(bytes)), min, max);
       }
       value = static_cast<int64_t>(load<uint64_t>(bytes));
       break;
-    default:
-      throw_wrong_gguf_type(path, key, "an integer", gguf_value_type_name(type));
+    default: throw_wrong_gguf_type(path, key, "an integer", gguf_value_type_name(type));
   }
   if (value < min || value > max) throw_out_of_range(path, key, std::to_string(value), min, max);
   return value;

@@ -77,7 +77,8 @@ std::vector<T> GgufReader::require_many(std::string_view key, int64_t n, Convert
     const T element = convert(value.type, value.data);
     if (n > kMaxRepeats) {
       throw Error(ErrorCode::kModelFormat, printable(paths_[0]) + ": " + std::to_string(n) + " values of key " +
-                                               printable(key) + " are asked for, far more than any model has; the file "
+                                               printable(key) +
+                                               " are asked for, far more than any model has; the file "
                                                "is damaged: get it from another source");
     }
     return std::vector<T>(static_cast<size_t>(n < 0 ? 1 : n), element);
@@ -106,15 +107,13 @@ std::vector<int64_t> GgufReader::require_ints(std::string_view key, int64_t n, i
 }
 
 std::vector<double> GgufReader::require_floats(std::string_view key, int64_t n) const {
-  return require_many<double>(key, n, [&](GgufValueType type, const std::byte* bytes) {
-    return gguf_float_at(paths_[0], key, type, bytes);
-  });
+  return require_many<double>(
+      key, n, [&](GgufValueType type, const std::byte* bytes) { return gguf_float_at(paths_[0], key, type, bytes); });
 }
 
 std::vector<bool> GgufReader::require_bools(std::string_view key, int64_t n) const {
-  return require_many<bool>(key, n, [&](GgufValueType type, const std::byte* bytes) {
-    return gguf_bool_at(paths_[0], key, type, bytes);
-  });
+  return require_many<bool>(
+      key, n, [&](GgufValueType type, const std::byte* bytes) { return gguf_bool_at(paths_[0], key, type, bytes); });
 }
 
 }  // namespace expertree

@@ -14,8 +14,9 @@ namespace expertree {
 
 MappedFile::MappedFile(const File& file) : size_(file.size()) {
   if (file.descriptor() < 0) {
-    throw Error(ErrorCode::kUnsupported, printable(file.path()) + ": this file has no descriptor and cannot be mapped; "
-                                                               "read it instead");
+    throw Error(ErrorCode::kUnsupported, printable(file.path()) +
+                                             ": this file has no descriptor and cannot be mapped; "
+                                             "read it instead");
   }
   struct stat status;
   if (::fstat(file.descriptor(), &status) != 0 || static_cast<uint64_t>(status.st_size) < size_) {

@@ -72,7 +72,8 @@ void matmul_reference(DType dtype, const MatmulArgs& args) {
     for (int64_t c = 0; c < args.n_columns; ++c) {
       const float* x = args.x_f32 + (args.x_rows ? args.x_rows[c] : c) * args.x_stride;
       float lane[kLanes] = {};
-      for (int64_t i = 0; i < args.k; ++i) lane[i % kLanes] = std::fma(w[static_cast<size_t>(i)], x[i], lane[i % kLanes]);
+      for (int64_t i = 0; i < args.k; ++i)
+        lane[i % kLanes] = std::fma(w[static_cast<size_t>(i)], x[i], lane[i % kLanes]);
       args.y[(args.y_rows ? args.y_rows[c] : c) * args.y_stride + r] = combine_lanes(lane);
     }
   }

@@ -16,8 +16,7 @@ constexpr int64_t kChunkRows = 512;
 
 Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(model.backend_) {}
 
-void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request,
-                  ForwardResult* result) {
+void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result) {
   const int64_t n = batch.size();
   const int64_t n_logit_rows = request.logits == LogitRows::kAll ? n : request.logits == LogitRows::kLast ? 1 : 0;
   require_memory(static_cast<uint64_t>(n_logit_rows * h_.n_vocab) * sizeof(float), "the logits of this batch");
@@ -97,8 +96,8 @@ void Forward::check_finite(const Chunk& chunk, int64_t layer) const {
     if (zero == 0.0f) continue;
     const int64_t position = chunk.state.n_committed() + chunk.batch.depths[static_cast<size_t>(chunk.begin + r)];
     throw Error(ErrorCode::kModelFormat,
-                m_.path_ + ": layer " + std::to_string(layer) + " gave a value that is not a finite number at position " +
-                    std::to_string(position) +
+                m_.path_ + ": layer " + std::to_string(layer) +
+                    " gave a value that is not a finite number at position " + std::to_string(position) +
                     "; the weights of the file are damaged or overflow. Check the file's hash and get it again");
   }
 }

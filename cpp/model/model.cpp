@@ -39,8 +39,7 @@ Model::Model(std::string path, const ModelOptions& options)
 
 Model::~Model() = default;
 
-std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options,
-                                   const LoadProgress& progress) {
+std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
   std::shared_ptr<Model> model(new Model(path, options));
   const GgufReader reader(path);
   model->h_ = read_hyperparameters(reader);

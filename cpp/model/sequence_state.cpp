@@ -38,8 +38,7 @@ void SequenceState::begin(const TokenBatch& batch) {
   int64_t deepest = 0;
   for (const int32_t depth : batch.depths) deepest = std::max<int64_t>(deepest, depth);
   if (n_committed_ + deepest >= n_ctx_) {
-    throw Error(ErrorCode::kInvalidRequest, "the sequence would grow to " +
-                                                std::to_string(n_committed_ + deepest + 1) +
+    throw Error(ErrorCode::kInvalidRequest, "the sequence would grow to " + std::to_string(n_committed_ + deepest + 1) +
                                                 " tokens and the context holds " + std::to_string(n_ctx_) +
                                                 "; shorten it, or load the model with a larger context (--ctx)");
   }
@@ -105,9 +104,10 @@ void SequenceState::rollback() {
 
 void SequenceState::truncate(int64_t length) {
   if (length < 0 || length > n_committed_ || n_pending() > 0) {
-    throw Error(ErrorCode::kInvalidRequest, "cannot go back to length " + std::to_string(length) + ": the sequence has " +
-                                                std::to_string(n_committed_) + " committed tokens and " +
-                                                std::to_string(n_pending()) + " pending ones");
+    throw Error(ErrorCode::kInvalidRequest, "cannot go back to length " + std::to_string(length) +
+                                                ": the sequence has " + std::to_string(n_committed_) +
+                                                " committed tokens and " + std::to_string(n_pending()) +
+                                                " pending ones");
   }
   n_committed_ = length;
 }

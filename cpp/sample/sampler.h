@@ -16,7 +16,7 @@ namespace expertree {
 
 struct RankedToken {
   int32_t token;
-  float score;        // (logit - largest) / temperature + G; temperature 0: logit - largest
+  float score;  // (logit - largest) / temperature + G; temperature 0: logit - largest
   float probability;  // under the filtered distribution; temperature 0: that of temperature 1
 };
 
@@ -62,7 +62,7 @@ class Sampler {
   int64_t n_vocab_;
   bool greedy_;
   std::vector<std::unique_ptr<SamplerStage>> stages_;
-  std::vector<float> adjusted_;        // [n_vocab], empty when no stage adjusts
+  std::vector<float> adjusted_;  // [n_vocab], empty when no stage adjusts
   std::vector<Candidate> candidates_;  // [n_vocab]
 };
 

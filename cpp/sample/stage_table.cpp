@@ -12,8 +12,9 @@ std::unique_ptr<SamplerStage> make_temperature(const SamplerOptions&, int64_t);
 namespace {
 
 // llama.cpp's default order for the stages that exist, but for one thing: llama.cpp adds the bias before the penalties,
-// here it is added after them, so that a repeat penalty does not scale a bias. Temperature is last: top-p and min-p look
-// at probabilities at temperature 1.
+// here it is added after them, so that a repeat penalty does not scale a bias. Temperature is last: top-p and min-p
+// look at probabilities at temperature 1.
+// clang-format off
 constexpr StageRow kStages[] = {
     {"penalties", make_penalties},
     {"logit_bias", make_logit_bias},
@@ -22,6 +23,7 @@ constexpr StageRow kStages[] = {
     {"min_p", make_min_p},
     {"temperature", make_temperature},
 };
+// clang-format on
 
 }  // namespace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -109,13 +109,9 @@ def run_generation(
     reason = "length"
     try:
         session.prefill(prompt)
-        limit = options.max_tokens
-        while limit is None or len(tokens) < limit:
-            step = session.step()
-            if step is None:
-                break
-            tokens.extend(step.tokens)
-            if tokens[-1] in ends or (sink is not None and sink.feed(tokens[-1])):
+        for token in _tokens_of(session, options.max_tokens):
+            tokens.append(token)
+            if token in ends or (sink is not None and sink.feed(token)):
                 reason = "stop"
                 break
     except Cancelled:
@@ -126,6 +122,19 @@ def run_generation(
     sink.finish()
     reasoning = "".join(sink.reasoning) if sink.reasoning or options.reasoning_open else None
     return Generation("".join(sink.content), tokens, reason, stats, reasoning)
+
+
+def _tokens_of(session: Session, limit: int | None) -> Iterator[int]:
+    """The session's next tokens one by one, up to a limit or the end of the context. A step may give several."""
+    if limit == 0:
+        return
+    n = 0
+    for step in session:
+        for token in step.tokens:
+            yield token
+            n += 1
+            if n == limit:
+                return
 
 
 def _statistics(before: dict[str, Any], after: dict[str, Any], wall: float) -> dict[str, Any]:

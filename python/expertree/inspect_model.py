@@ -88,7 +88,7 @@ def describe(path: str | Path, n_ctx: int = 4096, memory: MachineMemory | None =
         need=need,
         memory=memory,
         tiers=_tiers(need, memory, reader.file_bytes, Path(reader.paths[0])),
-        verdict=_verdict(need, memory, formats),
+        verdict=_verdict(facts.architecture, need, memory, formats),
         problems=problems,
     )
 
@@ -320,7 +320,9 @@ def _tiers(need: Need, memory: MachineMemory, file_bytes: int, first_part: Path)
     ]
 
 
-def _verdict(need: Need, memory: MachineMemory, formats: list[FormatUse]) -> Verdict:
+def _verdict(architecture: str | None, need: Need, memory: MachineMemory, formats: list[FormatUse]) -> Verdict:
+    from expertree._core import architecture_names
+
     refused = [use.format for use in formats if not use.is_supported]
     if not formats:
         return Verdict("no", "The file holds no weights.", "Give a model's file, not one with the vocabulary alone.")
@@ -329,6 +331,12 @@ def _verdict(need: Need, memory: MachineMemory, formats: list[FormatUse]) -> Ver
             "no",
             f"It holds tensors in formats that this build does not run: {', '.join(sorted(refused))}.",
             "Get the model in another format, such as Q4_K_M or Q8_0.",
+        )
+    if architecture not in architecture_names():
+        return Verdict(
+            "no",
+            f"This build does not run the architecture {architecture or '(none named)'}.",
+            f"It runs {', '.join(architecture_names())}.",
         )
     available = memory.available_bytes
     if available is None:

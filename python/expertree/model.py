@@ -136,7 +136,8 @@ class Model:
 
     def logits(self, tokens: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Logits of every position in a fresh context: float32 (n_tokens, n_vocab)."""
-        return self._evaluate(tokens, routing=False)[0]
+        logits: npt.NDArray[np.float32] = self._evaluate(tokens, routing=False)[0]
+        return logits
 
     def routing(
         self, tokens: Sequence[int] | npt.NDArray[Any]

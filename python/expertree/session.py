@@ -30,9 +30,7 @@ def to_ids(tokens: Sequence[int] | npt.NDArray[Any], what: str = "tokens") -> np
     if ids.size == 0:
         return np.zeros(0, np.int32)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise InvalidRequestError(
-            f"{what} must be a flat list of whole numbers; got shape {ids.shape} of {ids.dtype}"
-        )
+        raise InvalidRequestError(f"{what} must be a flat list of whole numbers; got shape {ids.shape} of {ids.dtype}")
     if ids.min() < -(2**31) or ids.max() >= 2**31:
         raise InvalidRequestError(f"{what} holds {int(ids.max())}, which is no 32-bit number")
     return np.ascontiguousarray(ids, dtype=np.int32)

@@ -2,11 +2,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
-#include <nanobind/stl/pair.h>
 
 #include <memory>
 #include <span>
@@ -16,6 +16,7 @@
 #include "cpp/base/memory.h"
 #include "cpp/engine/session.h"
 #include "cpp/kernels/kernel_table.h"
+#include "cpp/model/arch/architecture.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -105,9 +106,10 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("threads", &Model::n_threads)
       .def_prop_ro("expert_bytes", &Model::expert_bytes)
       .def_prop_ro("weight_bytes", &Model::weight_bytes)
-      .def("kv_bytes", [](const Model& model, int64_t n_ctx) {
-        return SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
-      }, "n_ctx"_a);
+      .def(
+          "kv_bytes",
+          [](const Model& model, int64_t n_ctx) { return SequenceState::bytes_needed(model.hyperparameters(), n_ctx); },
+          "n_ctx"_a);
 }
 
 void bind_session(nb::module_& m) {
@@ -122,38 +124,47 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("n_ctx", &Session::n_ctx)
       .def_prop_ro("tokens", [](const Session& s) { return s.tokens(); })
       .def_prop_ro("n_tokens", [](const Session& s) { return s.tokens().size(); })
-      .def_prop_ro("stats", [](const Session& s) {
-        nb::dict d;
-        d["prefill_tokens"] = s.stats().n_prefill_tokens;
-        d["decode_tokens"] = s.stats().n_decode_tokens;
-        d["prefill_seconds"] = static_cast<double>(s.stats().prefill_us) * 1e-6;
-        d["decode_seconds"] = static_cast<double>(s.stats().decode_us) * 1e-6;
-        return d;
-      })
-      .def("prefill", [](Session& s, const Ids& tokens) {
-        nb::gil_scoped_release released;
-        s.prefill(span_of(tokens));
-      }, "tokens"_a)
+      .def_prop_ro("stats",
+                   [](const Session& s) {
+                     nb::dict d;
+                     d["prefill_tokens"] = s.stats().n_prefill_tokens;
+                     d["decode_tokens"] = s.stats().n_decode_tokens;
+                     d["prefill_seconds"] = static_cast<double>(s.stats().prefill_us) * 1e-6;
+                     d["decode_seconds"] = static_cast<double>(s.stats().decode_us) * 1e-6;
+                     return d;
+                   })
+      .def(
+          "prefill",
+          [](Session& s, const Ids& tokens) {
+            nb::gil_scoped_release released;
+            s.prefill(span_of(tokens));
+          },
+          "tokens"_a)
       .def("step", &Session::step, nb::call_guard<nb::gil_scoped_release>())
-      .def("evaluate", [](Session& s, const Ids& tokens, const Ids& parents, bool routing) {
-        ForwardResult result;
-        {
-          nb::gil_scoped_release released;
-          result = s.evaluate(span_of(tokens), span_of(parents), routing);
-        }
-        const auto n_vocab = static_cast<size_t>(s.model().hyperparameters().n_vocab);
-        nb::object routed = nb::none();
-        if (routing) routed = routing_arrays(s.model(), result, tokens.size());
-        return nb::make_tuple(to_numpy(std::move(result.logits), {tokens.size(), n_vocab}), routed);
-      }, "tokens"_a, "parents"_a, "routing"_a = false)
-      .def("commit", [](Session& s, const Ids& path) { s.commit(span_of(path)); }, "path"_a)
+      .def(
+          "evaluate",
+          [](Session& s, const Ids& tokens, const Ids& parents, bool routing) {
+            ForwardResult result;
+            {
+              nb::gil_scoped_release released;
+              result = s.evaluate(span_of(tokens), span_of(parents), routing);
+            }
+            const auto n_vocab = static_cast<size_t>(s.model().hyperparameters().n_vocab);
+            nb::object routed = nb::none();
+            if (routing) routed = routing_arrays(s.model(), result, tokens.size());
+            return nb::make_tuple(to_numpy(std::move(result.logits), {tokens.size(), n_vocab}), routed);
+          },
+          "tokens"_a, "parents"_a, "routing"_a = false)
+      .def(
+          "commit", [](Session& s, const Ids& path) { s.commit(span_of(path)); }, "path"_a)
       .def("rollback", &Session::rollback)
       .def("truncate", &Session::truncate, "length"_a)
-      .def("branch", [](const Session& s) {
-        std::unique_ptr<Session> copy = s.branch();
-        copy->set_interrupt_check(interrupt_check());
-        return copy;
-      })
+      .def("branch",
+           [](const Session& s) {
+             std::unique_ptr<Session> copy = s.branch();
+             copy->set_interrupt_check(interrupt_check());
+             return copy;
+           })
       .def("set_sampler", &Session::set_sampler, "sampler"_a)
       .def("cancel", &Session::cancel);
 }
@@ -164,13 +175,17 @@ void bind_engine(nb::module_& m) {
   bind_sampler_options(m);
   bind_model(m);
   bind_session(m);
-  m.def("isa_names", [] {
-    std::vector<std::string> names;
-    for (const char* name : {"avx512", "avx2", "neon", "scalar"}) {
-      if (find_kernels(name) != nullptr) names.emplace_back(name);
-    }
-    return names;
-  }, "Instruction sets that run on this machine, best first.");
+  m.def(
+      "isa_names",
+      [] {
+        std::vector<std::string> names;
+        for (const char* name : {"avx512", "avx2", "neon", "scalar"}) {
+          if (find_kernels(name) != nullptr) names.emplace_back(name);
+        }
+        return names;
+      },
+      "Instruction sets that run on this machine, best first.");
+  m.def("architecture_names", &architecture_names, "general.architecture values that this build runs.");
   m.def("available_memory_bytes", &available_memory_bytes);
 }
 

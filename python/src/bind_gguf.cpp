@@ -51,28 +51,17 @@ nb::object to_numpy(std::unique_ptr<std::byte[]> bytes, size_t n_elements, nb::d
 
 nb::dlpack::dtype numpy_dtype(GgufValueType type) {
   switch (type) {
-    case GgufValueType::kU8:
-      return nb::dtype<uint8_t>();
-    case GgufValueType::kI8:
-      return nb::dtype<int8_t>();
-    case GgufValueType::kU16:
-      return nb::dtype<uint16_t>();
-    case GgufValueType::kI16:
-      return nb::dtype<int16_t>();
-    case GgufValueType::kU32:
-      return nb::dtype<uint32_t>();
-    case GgufValueType::kI32:
-      return nb::dtype<int32_t>();
-    case GgufValueType::kF32:
-      return nb::dtype<float>();
-    case GgufValueType::kBool:
-      return nb::dtype<bool>();
-    case GgufValueType::kU64:
-      return nb::dtype<uint64_t>();
-    case GgufValueType::kI64:
-      return nb::dtype<int64_t>();
-    default:
-      return nb::dtype<double>();
+    case GgufValueType::kU8: return nb::dtype<uint8_t>();
+    case GgufValueType::kI8: return nb::dtype<int8_t>();
+    case GgufValueType::kU16: return nb::dtype<uint16_t>();
+    case GgufValueType::kI16: return nb::dtype<int16_t>();
+    case GgufValueType::kU32: return nb::dtype<uint32_t>();
+    case GgufValueType::kI32: return nb::dtype<int32_t>();
+    case GgufValueType::kF32: return nb::dtype<float>();
+    case GgufValueType::kBool: return nb::dtype<bool>();
+    case GgufValueType::kU64: return nb::dtype<uint64_t>();
+    case GgufValueType::kI64: return nb::dtype<int64_t>();
+    default: return nb::dtype<double>();
   }
 }
 
@@ -102,32 +91,19 @@ T load(const GgufValue& value) {
 
 nb::object to_python(const GgufValue& value) {
   switch (value.type) {
-    case GgufValueType::kU8:
-      return nb::int_(load<uint8_t>(value));
-    case GgufValueType::kI8:
-      return nb::int_(load<int8_t>(value));
-    case GgufValueType::kU16:
-      return nb::int_(load<uint16_t>(value));
-    case GgufValueType::kI16:
-      return nb::int_(load<int16_t>(value));
-    case GgufValueType::kU32:
-      return nb::int_(load<uint32_t>(value));
-    case GgufValueType::kI32:
-      return nb::int_(load<int32_t>(value));
-    case GgufValueType::kU64:
-      return nb::int_(load<uint64_t>(value));
-    case GgufValueType::kI64:
-      return nb::int_(load<int64_t>(value));
-    case GgufValueType::kF32:
-      return nb::float_(static_cast<double>(load<float>(value)));
-    case GgufValueType::kF64:
-      return nb::float_(load<double>(value));
-    case GgufValueType::kBool:
-      return nb::bool_(load<uint8_t>(value) != 0);
-    case GgufValueType::kString:
-      return to_text({reinterpret_cast<const char*>(value.data), value.size_bytes});
-    case GgufValueType::kArray:
-      return array_to_python(value);
+    case GgufValueType::kU8: return nb::int_(load<uint8_t>(value));
+    case GgufValueType::kI8: return nb::int_(load<int8_t>(value));
+    case GgufValueType::kU16: return nb::int_(load<uint16_t>(value));
+    case GgufValueType::kI16: return nb::int_(load<int16_t>(value));
+    case GgufValueType::kU32: return nb::int_(load<uint32_t>(value));
+    case GgufValueType::kI32: return nb::int_(load<int32_t>(value));
+    case GgufValueType::kU64: return nb::int_(load<uint64_t>(value));
+    case GgufValueType::kI64: return nb::int_(load<int64_t>(value));
+    case GgufValueType::kF32: return nb::float_(static_cast<double>(load<float>(value)));
+    case GgufValueType::kF64: return nb::float_(load<double>(value));
+    case GgufValueType::kBool: return nb::bool_(load<uint8_t>(value) != 0);
+    case GgufValueType::kString: return to_text({reinterpret_cast<const char*>(value.data), value.size_bytes});
+    case GgufValueType::kArray: return array_to_python(value);
   }
   return nb::none();
 }
@@ -180,11 +156,13 @@ std::string tensor_text(const GgufTensor& tensor) {
 
 void bind_tensor(nb::module_& m) {
   nb::class_<GgufTensor>(m, "GgufTensor", "One row of a GGUF file's tensor directory.")
-      .def_prop_ro("name", [](const GgufTensor& t) { return to_text(t.name); }, nb::sig("def name(self) -> str"))
-      .def_prop_ro("type", [](const GgufTensor& t) { return gguf_type_name(t.gguf_type); },
-                   "Format as GGUF names it: 'Q4_K'.")
-      .def_prop_ro("is_supported", [](const GgufTensor& t) { return find_dtype(t.gguf_type) != nullptr; },
-                   "Whether expertree runs this format.")
+      .def_prop_ro(
+          "name", [](const GgufTensor& t) { return to_text(t.name); }, nb::sig("def name(self) -> str"))
+      .def_prop_ro(
+          "type", [](const GgufTensor& t) { return gguf_type_name(t.gguf_type); }, "Format as GGUF names it: 'Q4_K'.")
+      .def_prop_ro(
+          "is_supported", [](const GgufTensor& t) { return find_dtype(t.gguf_type) != nullptr; },
+          "Whether expertree runs this format.")
       .def_ro("type_number", &GgufTensor::gguf_type, "GGUF type number.")
       .def_prop_ro("shape", &to_shape, nb::sig("def shape(self) -> tuple[int, ...]"),
                    "Elements per dimension, fastest first (GGUF's ne; numpy's shape is its reverse).")
@@ -205,36 +183,40 @@ void bind_reader(nb::module_& m) {
             new (self) GgufReader(path.string());
           },
           "path"_a)
-      .def_prop_ro("paths",
-                   [](const GgufReader& r) {
-                     nb::list paths;
-                     for (const std::string& path : r.paths()) paths.append(to_path_text(path));
-                     return paths;
-                   },
-                   nb::sig("def paths(self) -> list[str]"), "The file, or all parts in order.")
+      .def_prop_ro(
+          "paths",
+          [](const GgufReader& r) {
+            nb::list paths;
+            for (const std::string& path : r.paths()) paths.append(to_path_text(path));
+            return paths;
+          },
+          nb::sig("def paths(self) -> list[str]"), "The file, or all parts in order.")
       .def_prop_ro("version", &GgufReader::version)
       .def_prop_ro("alignment", &GgufReader::alignment, "Bytes; of part 1.")
       .def_prop_ro("file_bytes", &GgufReader::file_bytes, "Of all parts together.")
-      .def_prop_ro("keys",
-                   [](const GgufReader& r) {
-                     nb::list keys;
-                     for (const std::string& key : r.keys()) keys.append(to_text(key));
-                     return keys;
-                   },
-                   nb::sig("def keys(self) -> list[str]"), "In file order.")
-      .def("value", [](const GgufReader& r, const std::string& key) { return to_python(require_value(r, key)); },
-           "key"_a, nb::sig("def value(self, key: str) -> int | float | bool | str | bytes | list | numpy.ndarray"),
-           "int, float, bool, str (bytes when it is not UTF-8); an array of numbers as a numpy array of its type, one "
-           "of strings as a list. Raises KeyError.")
+      .def_prop_ro(
+          "keys",
+          [](const GgufReader& r) {
+            nb::list keys;
+            for (const std::string& key : r.keys()) keys.append(to_text(key));
+            return keys;
+          },
+          nb::sig("def keys(self) -> list[str]"), "In file order.")
+      .def(
+          "value", [](const GgufReader& r, const std::string& key) { return to_python(require_value(r, key)); },
+          "key"_a, nb::sig("def value(self, key: str) -> int | float | bool | str | bytes | list | numpy.ndarray"),
+          "int, float, bool, str (bytes when it is not UTF-8); an array of numbers as a numpy array of its type, one "
+          "of strings as a list. Raises KeyError.")
       .def("value_type", &value_type_text, "key"_a, "'uint32', 'array[string]'. Raises KeyError.")
       .def("metadata", &to_metadata, nb::sig("def metadata(self) -> dict[str, object]"), "All keys with their values.")
-      .def_prop_ro("tensors",
-                   [](const GgufReader& r) {
-                     nb::list tensors;
-                     for (const GgufTensor& tensor : r.tensors()) tensors.append(nb::cast(tensor));
-                     return tensors;
-                   },
-                   nb::sig("def tensors(self) -> list[GgufTensor]"), "A new list of all parts' tensors.")
+      .def_prop_ro(
+          "tensors",
+          [](const GgufReader& r) {
+            nb::list tensors;
+            for (const GgufTensor& tensor : r.tensors()) tensors.append(nb::cast(tensor));
+            return tensors;
+          },
+          nb::sig("def tensors(self) -> list[GgufTensor]"), "A new list of all parts' tensors.")
       .def("tensor_bytes", &to_tensor_bytes, "name"_a, nb::sig("def tensor_bytes(self, name: str) -> numpy.ndarray"),
            "uint8 copy of a tensor's encoded bytes. Raises KeyError, DeviceError.");
 }

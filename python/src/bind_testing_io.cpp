@@ -72,17 +72,15 @@ void bind_look_ups(nb::module_& m) {
   using Reader = const GgufReader&;
   using Key = const std::string&;
   m.def("gguf_require_int", [](Reader r, Key key, int64_t min, int64_t max) { return r.require_int(key, min, max); });
-  m.def("gguf_int_or", [](Reader r, Key key, int64_t other, int64_t min, int64_t max) {
-    return r.int_or(key, other, min, max);
-  });
+  m.def("gguf_int_or",
+        [](Reader r, Key key, int64_t other, int64_t min, int64_t max) { return r.int_or(key, other, min, max); });
   m.def("gguf_require_float", [](Reader r, Key key) { return r.require_float(key); });
   m.def("gguf_float_or", [](Reader r, Key key, double other) { return r.float_or(key, other); });
   m.def("gguf_bool_or", [](Reader r, Key key, bool other) { return r.bool_or(key, other); });
   m.def("gguf_require_string", [](Reader r, Key key) { return r.require_string(key); });
   m.def("gguf_string_or", [](Reader r, Key key, Key other) { return r.string_or(key, other); });
-  m.def("gguf_require_ints", [](Reader r, Key key, int64_t n, int64_t min, int64_t max) {
-    return r.require_ints(key, n, min, max);
-  });
+  m.def("gguf_require_ints",
+        [](Reader r, Key key, int64_t n, int64_t min, int64_t max) { return r.require_ints(key, n, min, max); });
   m.def("gguf_require_floats", [](Reader r, Key key, int64_t n) { return r.require_floats(key, n); });
   m.def("gguf_require_bools", [](Reader r, Key key, int64_t n) { return r.require_bools(key, n); });
 }

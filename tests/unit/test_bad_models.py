@@ -38,7 +38,9 @@ def test_truncated_download(tmp_path: Path) -> None:
 
 def test_safetensors(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    path.write_bytes((64).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      ' + b"0000")
+    path.write_bytes(
+        (64).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      ' + b"0000"
+    )
     refused(path, expertree.ModelFormatError, "safetensors")
 
 

@@ -437,3 +437,12 @@ def test_safe_text():
     assert safe_text("\u202e\x85\ud800") == "\\u202e\\x85\\ud800"
     assert safe_text("y" * 200, 10) == "yyyyyyy..."
     assert len(safe_text("\x1b" * 200, 50)) == 50
+
+
+def test_an_architecture_that_is_not_run(tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_bytes(g.gguf([g.key("general.architecture", 8, "mamba9")], [g.tensor("t", (32,), 0)], bytes(128)))
+    d = describe(path, memory=PLENTY)
+    assert d.verdict.fits == "no"
+    assert "mamba9" in d.verdict.text
+    assert d.verdict.remedy is not None and "qwen3moe" in d.verdict.remedy

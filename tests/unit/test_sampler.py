@@ -225,8 +225,10 @@ def test_extreme_logits_do_not_overflow():
             assert 0 <= sampler.sample(huge, 1, [0, 0, 1]) < 5
             total = sum(p for _, _, p in sampler.rank(huge, 1, 5, [0, 0, 1]))
             assert total == pytest.approx(1, abs=1e-5)
-    biased = Sampler(5, logit_bias=[(2, 3.4e38), (0, 3.4e38)])
-    assert biased.sample(huge, 0) == 0  # both held at the largest float: a tie
+    for temperature in (0.0, 1.0):  # both biased tokens are held at the largest float: a tie
+        biased = Sampler(5, temperature=temperature, logit_bias=[(2, 3.4e38), (0, 3.4e38)])
+        assert biased.sample(huge, 0) in ({0} if temperature == 0 else {0, 2})
+        assert {t: p for t, _, p in biased.rank(huge, 0, 5) if p > 0} == {0: 0.5, 2: 0.5}
 
 
 # ---- options ----

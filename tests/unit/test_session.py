@@ -59,7 +59,15 @@ def test_s2_a_tree_past_the_context_is_refused_whole(load_tiny: Loader) -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "words"),
-    [([], "no tokens"), ([96], "96"), ([-1], "-1"), ([2**40], "32-bit"), ([[1]], "flat"), ([1.5], "flat"), ("ab", "flat")],
+    [
+        ([], "no tokens"),
+        ([96], "96"),
+        ([-1], "-1"),
+        ([2**40], "32-bit"),
+        ([[1]], "flat"),
+        ([1.5], "flat"),
+        ("ab", "flat"),
+    ],
 )
 def test_bad_tokens(tokens: object, words: str, load_tiny: Loader) -> None:
     session = load_tiny(QWEN).session()
@@ -102,7 +110,8 @@ def test_pending_rows_must_be_settled(load_tiny: Loader) -> None:
     session = load_tiny(QWEN).session()
     session.prefill([1])
     session.evaluate([2])
-    for call in (lambda: session.prefill([1]), session.step, lambda: session.truncate(0), lambda: session.evaluate([1])):
+    blocked = (session.step, lambda: session.prefill([1]), lambda: session.truncate(0), lambda: session.evaluate([1]))
+    for call in blocked:
         with pytest.raises(expertree.InvalidRequestError, match=r"commit\(path\) or rollback\(\)"):
             call()
     session.rollback()

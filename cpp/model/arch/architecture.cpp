@@ -105,9 +105,14 @@ void read_experts(const ArchKeys& keys, HyperParameters* h) {
   h->moe.n_experts = keys.require_int("expert_count");
   h->moe.n_used = keys.require_int("expert_used_count");
   if (h->moe.n_used > h->moe.n_experts) {
-    throw_value(keys, "expert_used_count", h->moe.n_used,
-                "at most expert_count " + std::to_string(h->moe.n_experts));
+    throw_value(keys, "expert_used_count", h->moe.n_used, "at most expert_count " + std::to_string(h->moe.n_experts));
   }
+}
+
+std::vector<std::string> architecture_names() {
+  std::vector<std::string> names;
+  for (const Architecture* architecture : kArchitectures) names.emplace_back(architecture->name);
+  return names;
 }
 
 HyperParameters read_hyperparameters(const GgufReader& reader) {
@@ -121,9 +126,7 @@ HyperParameters read_hyperparameters(const GgufReader& reader) {
     return h;
   }
   std::string known;
-  for (const Architecture* architecture : kArchitectures) {
-    known += (known.empty() ? "" : ", ") + std::string(architecture->name);
-  }
+  for (const std::string& name : architecture_names()) known += (known.empty() ? "" : ", ") + name;
   throw Error(ErrorCode::kUnsupported, reader.paths()[0] + ": architecture '" + arch.substr(0, 64) +
                                            "' is not one that expertree runs; it runs " + known);
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cpp/io/gguf_reader.h"
 #include "cpp/model/hyperparameters.h"
@@ -23,9 +24,7 @@ class ArchKeys {
   int64_t int_or(const char* key, int64_t fallback, int64_t min = 1) const;
   double require_float(const char* key) const { return reader_.require_float(full(key)); }
   double float_or(const char* key, double fallback) const { return reader_.float_or(full(key), fallback); }
-  std::string string_or(const char* key, const char* fallback) const {
-    return reader_.string_or(full(key), fallback);
-  }
+  std::string string_or(const char* key, const char* fallback) const { return reader_.string_or(full(key), fallback); }
   const GgufReader& reader() const { return reader_; }
 
  private:
@@ -50,6 +49,9 @@ extern const Architecture kQwen3;
 extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3Moe;
 extern const Architecture kOlmoe;
+
+// Names of the architectures that run here.
+std::vector<std::string> architecture_names();
 
 // Finds the file's architecture and reads its hyperparameters. Throws kUnsupported with the names that are known,
 // kModelFormat for missing or impossible values.

@@ -33,9 +33,7 @@ class TensorPlan {
     return tensor;
   }
 
-  int32_t index_of(const GgufTensor* tensor) const {
-    return static_cast<int32_t>(tensor - reader_.tensors().data());
-  }
+  int32_t index_of(const GgufTensor* tensor) const { return static_cast<int32_t>(tensor - reader_.tensors().data()); }
 
   // Checks shape (fastest dimension first; trailing dimensions of 1 may be left out) and that the format runs.
   void check(const GgufTensor& tensor, std::vector<int64_t> expected) const {
