@@ -44,7 +44,7 @@ test: $(VENV)/built $(VENV)/dev ## the tests, a few minutes
 
 bench: $(VENV)/built ## speed of the kernels and of a small model
 	$(BIN)/python tools/bench_kernels.py
-	$(BIN)/python tools/bench_engine.py
+	$(BIN)/expertree bench
 
 lint: $(VENV)/built $(VENV)/dev ## style, types, formatting, layers
 	$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
 With one column (decoding) the limit is the memory: weights are walked through in a buffer larger than every cache, and
 GB/s of weights stands beside a plain read of memory. With many columns (prefill, tree verification) the limit is int8
-arithmetic: GOPS stand beside vpdpbusd in registers. Probes run beside every line, since shared machines drift.
+arithmetic: GOPS stand beside int8 products in registers. Probes run beside every line, since shared machines drift.
 """
 
 import argparse
@@ -29,12 +29,12 @@ def main():
 
     huge = not args.small_pages
     print(f"{args.isa}, rows {args.rows}, k {args.k}, {'huge' if huge else '4 KiB'} pages; best of {args.seconds} s")
-    print(f"{'type':8}{'columns':>8}{'us':>10}{'GB/s':>8}{'of read':>9}{'GOPS':>9}{'of dpbusd':>10}")
+    print(f"{'type':8}{'columns':>8}{'us':>10}{'GB/s':>8}{'of read':>9}{'GOPS':>9}{'of int8':>10}")
     for type_name in args.types:
         for columns in args.columns:
             buffer_bytes = (args.buffer_mib << 20) if columns == 1 else 0
             read = _testing.time_memory_read(args.seconds / 2, huge) if columns == 1 else 0.0
-            peak = _testing.time_dpbusd(args.seconds / 4)
+            peak = _testing.time_int8(args.seconds / 4)
             t = _testing.time_matmul(
                 args.isa, type_name, args.rows, args.k, columns, args.seconds, huge, min_buffer_bytes=buffer_bytes
             )

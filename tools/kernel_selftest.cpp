@@ -166,19 +166,20 @@ void hash_attention(const KernelTable& table, Hash* hash) {
   const int32_t tail[] = {80, 71, 89, 60, 75};
   std::vector<float> out(kHeads * kDimV);
   for (const int64_t n_prefix : {0, 1, 30, 59}) {
-    table.attend({.q = q.data(),
-                  .q_stride = kDimK,
-                  .n_heads = kHeads,
-                  .k = k.data(),
-                  .v = v.data(),
-                  .head_dim_k = kDimK,
-                  .head_dim_v = kDimV,
-                  .n_prefix = n_prefix,
-                  .tail = tail,
-                  .n_tail = 5,
-                  .scale = 0.2f,
-                  .out = out.data(),
-                  .out_stride = kDimV});
+    const AttendArgs args = {.q = q.data(),
+                             .q_stride = kDimK,
+                             .n_heads = kHeads,
+                             .k = k.data(),
+                             .v = v.data(),
+                             .head_dim_k = kDimK,
+                             .head_dim_v = kDimV,
+                             .n_prefix = n_prefix,
+                             .tail = tail,
+                             .n_tail = 5,
+                             .scale = 0.2f,
+                             .out = out.data(),
+                             .out_stride = kDimV};
+    table.attend(&args, 1);
     hash->add(out);
   }
 }

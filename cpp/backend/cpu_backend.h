@@ -26,6 +26,7 @@ class CpuBackend {
 
   const KernelTable& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }
+  int n_threads() const { return pool_.n_threads(); }
 
   // One product y[c][0 .. w.rows) = w . x[c]. Several in one call share x and run side by side.
   struct Product {

@@ -91,7 +91,14 @@ struct KernelTable {
   // y = exp(x), y = log(x). float [n].
   void (*exp_f32)(const float* x, int64_t n, float* y);
   void (*log_f32)(const float* x, int64_t n, float* y);
-  void (*attend)(const AttendArgs&);
+  // rows: [n_rows], all of one KV head. Each row's result is as if it were alone; together they read keys and values
+  // from memory once.
+  void (*attend)(const AttendArgs* rows, int64_t n_rows);
+
+  // Limits of one core, for benchmarks. Results have no meaning but must be used.
+  uint64_t (*probe_read)(const std::byte* data, int64_t size_bytes);  // plain reads in address order
+  uint64_t (*probe_int8)(int64_t rounds);                             // int8 products in registers; may be null
+  int64_t probe_int8_ops;                                             // operations per round; a multiply-add is two
 };
 
 // nullptr when this build or this CPU lacks it. Names: scalar, avx2, avx512, neon.

@@ -1,10 +1,16 @@
 // Attention of a chunk: projections, norms, rotary embedding, KV cache, each row's own path.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "cpp/model/forward.h"
 
 namespace expertree {
+namespace {
+
+constexpr int64_t kTaskRows = 8;  // of attention
+
+}  // namespace
 
 void Forward::attention(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
@@ -67,25 +73,33 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
   const int64_t group = h_.n_heads / h_.n_kv_heads;  // query heads that share a KV head
   const float scale = 1.0f / std::sqrt(static_cast<float>(h_.head_dim_k));
   attended_.reset(chunk.n, n_out);
-  backend_.pool().parallel_for(chunk.n * h_.n_kv_heads, [&](int64_t task) {
-    const int64_t r = task / h_.n_kv_heads;
-    const int64_t head = task % h_.n_kv_heads;
-    const PathCells& path = chunk.state.path(chunk.begin + r);
-    AttendArgs args{};
-    args.q = q_.data() + r * n_q + head * group * h_.head_dim_k;
-    args.q_stride = h_.head_dim_k;
-    args.n_heads = group;
-    args.k = chunk.state.keys(layer, head);
-    args.v = chunk.state.values(layer, head);
-    args.head_dim_k = h_.head_dim_k;
-    args.head_dim_v = h_.head_dim_v;
-    args.n_prefix = path.n_prefix;
-    args.tail = path.tail.data();
-    args.n_tail = static_cast<int64_t>(path.tail.size());
-    args.scale = scale;
-    args.out = attended_.row(r) + head * group * h_.head_dim_v;
-    args.out_stride = h_.head_dim_v;
-    backend_.kernels().attend(args);
+  // A task is some rows of one head: they read its keys and values together. A few rows make tasks of one, for balance.
+  const int64_t step = chunk.n >= kTaskRows * h_.n_kv_heads ? kTaskRows : 1;
+  const int64_t n_steps = (chunk.n + step - 1) / step;
+  backend_.pool().parallel_for(n_steps * h_.n_kv_heads, [&](int64_t task) {
+    const int64_t head = task / n_steps;
+    const int64_t begin = task % n_steps * step;
+    AttendArgs rows[kTaskRows] = {};
+    const int64_t n_rows = std::min(step, chunk.n - begin);
+    for (int64_t i = 0; i < n_rows; ++i) {
+      AttendArgs& args = rows[i];
+      const int64_t r = begin + i;
+      const PathCells& path = chunk.state.path(chunk.begin + r);
+      args.q = q_.data() + r * n_q + head * group * h_.head_dim_k;
+      args.q_stride = h_.head_dim_k;
+      args.n_heads = group;
+      args.k = chunk.state.keys(layer, head);
+      args.v = chunk.state.values(layer, head);
+      args.head_dim_k = h_.head_dim_k;
+      args.head_dim_v = h_.head_dim_v;
+      args.n_prefix = path.n_prefix;
+      args.tail = path.tail.data();
+      args.n_tail = static_cast<int64_t>(path.tail.size());
+      args.scale = scale;
+      args.out = attended_.row(r) + head * group * h_.head_dim_v;
+      args.out_stride = h_.head_dim_v;
+    }
+    backend_.kernels().attend(rows, n_rows);
   });
 }
 

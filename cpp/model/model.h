@@ -57,9 +57,11 @@ class Model {
   const HyperParameters& hyperparameters() const { return h_; }
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
   const char* isa() const { return backend_.kernels().name; }
-  int n_threads() const { return backend_.pool().n_threads(); }
+  int n_threads() const { return backend_.n_threads(); }
   uint64_t expert_bytes() const { return expert_bytes_; }
   uint64_t weight_bytes() const { return weight_bytes_; }  // experts left out
+
+  CpuBackend& backend() { return backend_; }
 
   // Runs the batch on top of `state`, whose begin(batch) has been called; fills in the pending cells.
   // One call at a time per model; others wait.
@@ -75,7 +77,7 @@ class Model {
   PageBuffer arena_;
   std::unique_ptr<ResidentExperts> experts_;
   std::unique_ptr<Rope> rope_;
-  mutable CpuBackend backend_;
+  CpuBackend backend_;
   uint64_t expert_bytes_ = 0;
   uint64_t weight_bytes_ = 0;
   std::mutex mutex_;

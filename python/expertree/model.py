@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from expertree import _core
-from expertree.errors import InvalidRequestError, UnsupportedError
+from expertree.errors import InvalidRequestError, ModelFormatError, UnsupportedError
 from expertree.generation import Generation, TextOptions, run_generation
 from expertree.sampling import SamplingParams
 from expertree.session import Session, to_ids
@@ -64,9 +64,8 @@ class Model:
             self._core = _core.Model.load(os.fspath(path), threads, isa or "", activations == "f32", progress)
         except TypeError as error:
             raise InvalidRequestError(f"Model({path!r}, threads={threads!r}, isa={isa!r}): wrong type") from error
-        if n_ctx is not None and n_ctx < 1:
-            raise InvalidRequestError(f"n_ctx is {n_ctx}; expected at least 1")
-        self.n_ctx = n_ctx or min(DEFAULT_CONTEXT, int(self._core.n_ctx_train))
+        default = min(DEFAULT_CONTEXT, int(self._core.n_ctx_train))
+        self.n_ctx = default if n_ctx is None else _checked_context(n_ctx)
 
     # Facts about the model.
 
@@ -117,7 +116,12 @@ class Model:
         Raises:
             UnsupportedError: unknown tokenizer or pre-tokenizer (`pre=` forces one).
         """
-        return Tokenizer.from_metadata(self.metadata, pre=self._pre)
+        try:
+            return Tokenizer.from_metadata(self.metadata, pre=self._pre)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{self.path}: {error}") from error
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{self.path}: {error}") from error
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
@@ -160,7 +164,8 @@ class Model:
         """A new session. Sampling settings as in `generate`."""
         if draft is not None or select is not None:
             raise UnsupportedError("drafting is not built yet; leave draft and select out")
-        return Session(self, n_ctx or self.n_ctx, sampling_params(sampling))
+        length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
+        return Session(self, length, sampling_params(sampling))
 
     def generate(
         self,
@@ -176,7 +181,8 @@ class Model:
 
         Args:
             prompt: text (encoded with the model's own start token, control-token text taken as such), or token ids
-                used as they are; a file without a tokenizer takes and gives ids only.
+                used as they are; a file whose tokenizer is missing or unknown takes and gives ids only, and no
+                end-of-text token ends it.
             max_tokens: at most so many; None goes on until the text or the context ends.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: go on after an end-of-text token.
@@ -191,7 +197,10 @@ class Model:
         options = text_options(max_tokens, stop, ignore_eos=ignore_eos)
         ids = self.tokenizer.encode(prompt, add_special=True, parse_special=True) if isinstance(prompt, str) else prompt
         session = self.session(**sampling)
-        tokenizer = self.tokenizer if "tokenizer.ggml.model" in self.metadata else None
+        try:
+            tokenizer = self.tokenizer
+        except UnsupportedError:  # reached with ids only: text has been encoded above
+            tokenizer = None
         return run_generation(session, tokenizer, to_ids(ids).tolist(), options, stream)
 
     def chat(
@@ -215,6 +224,12 @@ class Model:
         return run_generation(self.session(**sampling), self.tokenizer, ids, options, stream)
 
 
+def _checked_context(n_ctx: int) -> int:
+    if not isinstance(n_ctx, int) or n_ctx < 1:
+        raise InvalidRequestError(f"n_ctx is {n_ctx!r}; expected a whole number, at least 1")
+    return n_ctx
+
+
 def sampling_params(values: Mapping[str, Any]) -> SamplingParams:
     """Checks names; the core checks values."""
     try:
@@ -236,8 +251,8 @@ def text_options(
     """Checks and gathers what `generate` and `chat` are given."""
     if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 0):
         raise InvalidRequestError(f"max_tokens is {max_tokens!r}; expected 0 or more, or None")
-    stops = [stop] if isinstance(stop, str) else list(stop or ())
-    if not all(isinstance(s, str) and s for s in stops):
+    stops = [stop] if isinstance(stop, str) else [*stop] if isinstance(stop, Sequence) else []
+    if (not stops and stop) or not all(isinstance(s, str) and s for s in stops):
         raise InvalidRequestError(f"stop is {stop!r}; expected strings that are not empty")
     return TextOptions(max_tokens, stops, ignore_eos, split_reasoning, reasoning_open)
 

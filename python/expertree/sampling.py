@@ -43,6 +43,8 @@ class SamplingParams:
         options = _core.SamplerOptions()
         values = {name: getattr(self, name) for name in _SCALARS}
         values["seed"] = seed
+        if not isinstance(self.logit_bias, Mapping):
+            raise InvalidRequestError(f"logit_bias is {self.logit_bias!r}; expected {_EXPECTED['logit_bias']}")
         values["logit_bias"] = list(self.logit_bias.items())
         for name, value in values.items():
             try:
@@ -64,13 +66,13 @@ _SCALARS = (
 )
 _EXPECTED = {
     "temperature": "a number",
-    "top_k": "a whole number, 0 for off",
+    "top_k": "a whole number below 2^31, 0 for off",
     "top_p": "a number from 0 to 1",
     "min_p": "a number from 0 to 1",
     "repeat_penalty": "a positive number",
     "presence_penalty": "a number",
     "frequency_penalty": "a number",
-    "penalty_last_n": "a whole number, -1 for the whole context",
+    "penalty_last_n": "a whole number below 2^31, -1 for the whole context",
     "seed": "a whole number from 0 to 2^64 - 1",
     "logit_bias": "a mapping from token id to number",
 }

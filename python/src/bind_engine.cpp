@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "cpp/backend/machine_limits.h"
 #include "cpp/base/clock.h"
 #include "cpp/base/memory.h"
 #include "cpp/engine/session.h"
@@ -112,6 +113,21 @@ void bind_model(nb::module_& m) {
           "n_ctx"_a);
 }
 
+void bind_limits(nb::module_& m) {
+  nb::class_<LimitProbe>(m, "LimitProbe", "What this machine can do at most, on a model's threads.")
+      .def(
+          "__init__", [](LimitProbe* self, Model& model) { new (self) LimitProbe(model.backend()); }, "model"_a,
+          nb::keep_alive<1, 2>())
+      .def(
+          "measure",
+          [](LimitProbe& probe, double seconds) {
+            nb::gil_scoped_release released;
+            const MachineLimits limits = probe.measure(seconds);
+            return std::make_pair(limits.read_gb_per_s, limits.int8_gops);
+          },
+          "seconds"_a, "(GB/s read from memory, int8 GOPS).");
+}
+
 void bind_session(nb::module_& m) {
   nb::class_<Session>(m, "Session")
       .def(
@@ -174,6 +190,7 @@ void bind_session(nb::module_& m) {
 void bind_engine(nb::module_& m) {
   bind_sampler_options(m);
   bind_model(m);
+  bind_limits(m);
   bind_session(m);
   m.def(
       "isa_names",

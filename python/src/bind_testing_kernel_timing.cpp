@@ -9,13 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "cpp/base/cpu_features.h"
 #include "cpp/base/error.h"
 #include "python/src/bind_testing_kernels.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -123,82 +118,31 @@ nb::dict time_matmul(const std::string& isa, const std::string& type_name, int64
   return result;
 }
 
-#if defined(__x86_64__)
-
-// Not _mm512_reduce_add_epi64: GCC 12 warns inside it.
-__attribute__((target("avx512f"))) uint64_t sum_of(__m512i v) {
-  alignas(64) uint64_t words[8];
-  _mm512_store_si512(words, v);
-  return words[0] + words[1] + words[2] + words[3] + words[4] + words[5] + words[6] + words[7];
-}
-
-__attribute__((target("avx512f"))) uint64_t read_avx512(const std::byte* data, size_t size_bytes) {
-  __m512i sum[4] = {};
-  for (size_t i = 0; i + 256 <= size_bytes; i += 256) {
-    for (size_t j = 0; j < 4; ++j) sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(data + i + 64 * j));
-  }
-  const __m512i all = _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]));
-  return sum_of(all);
-}
-
-// 16 independent chains of 512-bit vpdpbusd, registers only: `rounds` x 16 instructions of 64 multiply-adds.
-__attribute__((target("avx512f,avx512vnni"))) uint64_t run_dpbusd(int64_t rounds) {
-  __m512i sum[16];
-  __m512i a = _mm512_set1_epi8(3);
-  for (__m512i& s : sum) s = _mm512_setzero_si512();
-  for (int64_t r = 0; r < rounds; ++r) {
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], a, a);
-    asm volatile("" : "+v"(a));
-  }
-  __m512i all = sum[0];
-  for (int i = 1; i < 16; ++i) all = _mm512_add_epi32(all, sum[i]);
-  return sum_of(all);
-}
-
-#endif
-
-uint64_t read_portable(const std::byte* data, size_t size_bytes) {
-  uint64_t sum[8] = {};
-  for (size_t i = 0; i + 64 <= size_bytes; i += 64) {
-    uint64_t words[8];
-    std::memcpy(words, data + i, 64);
-    for (size_t j = 0; j < 8; ++j) sum[j] ^= words[j];
-  }
-  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
-}
-
 // GB/s of one core reading a buffer in address order.
 double time_memory_read(double seconds, bool huge_pages, int64_t size_bytes) {
   const Pages pages(size_bytes, huge_pages);
   pages.fill();
   nb::gil_scoped_release release;
-  auto* read = read_portable;
-#if defined(__x86_64__)
-  if (cpu_has_avx512_vnni()) read = read_avx512;
-#endif
+  const auto read = best_kernels().probe_read;
   volatile uint64_t sink = 0;
   constexpr size_t kPart = 16 << 20;
   const size_t parts = std::max<size_t>(1, pages.size_bytes() / kPart);
   const double best = best_seconds(seconds, 1, [&](int call) {
-    sink = sink + read(pages.data() + static_cast<size_t>(call) % parts * kPart, std::min(kPart, pages.size_bytes()));
+    sink = sink + read(pages.data() + static_cast<size_t>(call) % parts * kPart,
+                       static_cast<int64_t>(std::min(kPart, pages.size_bytes())));
   });
   return static_cast<double>(std::min(kPart, pages.size_bytes())) / best * 1e-9;
 }
 
-// Billions of int8 operations (a multiply-add is two) per second of one core's vpdpbusd; 0 without it.
-double time_dpbusd(double seconds) {
-#if defined(__x86_64__)
-  if (cpu_has_avx512_vnni()) {
-    nb::gil_scoped_release release;
-    volatile uint64_t sink = 0;
-    constexpr int64_t kRounds = 20000;
-    const double best = best_seconds(seconds, 1, [&](int) { sink = sink + run_dpbusd(kRounds); });
-    return kRounds * 16 * 64 * 2 / best * 1e-9;
-  }
-#endif
-  static_cast<void>(seconds);
-  return 0.0;
+// Billions of int8 operations (a multiply-add is two) per second of one core; 0 where the kernels have no such probe.
+double time_int8(double seconds) {
+  const KernelTable& kernels = best_kernels();
+  if (kernels.probe_int8 == nullptr) return 0.0;
+  nb::gil_scoped_release release;
+  volatile uint64_t sink = 0;
+  constexpr int64_t kRounds = 20000;
+  const double best = best_seconds(seconds, 1, [&](int) { sink = sink + kernels.probe_int8(kRounds); });
+  return static_cast<double>(kRounds * kernels.probe_int8_ops) / best * 1e-9;
 }
 
 }  // namespace
@@ -210,7 +154,7 @@ void bind_testing_kernel_timing(nb::module_& m) {
         "min_buffer_bytes: that much weight memory is walked through in turn.");
   m.def("time_memory_read", &time_memory_read, "seconds"_a, "huge_pages"_a = true, "size_bytes"_a = int64_t{1} << 28,
         "GB/s of one core reading in address order.");
-  m.def("time_dpbusd", &time_dpbusd, "seconds"_a, "GOPS of one core's vpdpbusd in registers; 0 where it lacks it.");
+  m.def("time_int8", &time_int8, "seconds"_a, "GOPS of one core's int8 products in registers; 0 without a probe.");
 }
 
 }  // namespace expertree

@@ -331,7 +331,7 @@ Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float>
   GuardedArray<float> v_copy(v.data(), n_cells * head_dim_v);
   GuardedArray<int32_t> tail_copy(tail.data(), static_cast<int64_t>(tail.shape(0)));
   GuardedOutput out(n_heads, head_dim_v);
-  testing_kernels(isa).attend({
+  const AttendArgs args = {
       .q = q_copy.data(),
       .q_stride = head_dim_k,
       .n_heads = n_heads,
@@ -345,7 +345,44 @@ Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float>
       .scale = scale,
       .out = out.data(),
       .out_stride = out.stride(),
-  });
+  };
+  testing_kernels(isa).attend(&args, 1);
+  return out.take();
+}
+
+// Several rows in one call; row r sees the first lengths[r] cells.
+Out<float> attend_rows(const std::string& isa, nb::ndarray<const float, nb::ndim<3>, nb::c_contig> q, In2<float> k,
+                       In2<float> v, In1<int32_t> lengths, float scale) {
+  const auto n_rows = static_cast<int64_t>(q.shape(0));
+  const auto n_heads = static_cast<int64_t>(q.shape(1));
+  const auto n_cells = static_cast<int64_t>(k.shape(0));
+  const auto head_dim_k = static_cast<int64_t>(q.shape(2));
+  const auto head_dim_v = static_cast<int64_t>(v.shape(1));
+  if (k.shape(1) != q.shape(2) || v.shape(0) != k.shape(0) || lengths.shape(0) != q.shape(0)) {
+    throw Error(ErrorCode::kInvalidRequest, "q, k, v and lengths disagree");
+  }
+  GuardedArray<float> q_copy(q.data(), n_rows * n_heads * head_dim_k);
+  GuardedArray<float> k_copy(k.data(), n_cells * head_dim_k);
+  GuardedArray<float> v_copy(v.data(), n_cells * head_dim_v);
+  GuardedOutput out(n_rows * n_heads, head_dim_v);
+  std::vector<AttendArgs> rows;
+  for (int64_t r = 0; r < n_rows; ++r) {
+    if (lengths.data()[r] < 1 || lengths.data()[r] > n_cells) {
+      throw Error(ErrorCode::kInvalidRequest, "a length is not between 1 and the number of cells");
+    }
+    rows.push_back({.q = q_copy.data() + r * n_heads * head_dim_k,
+                    .q_stride = head_dim_k,
+                    .n_heads = n_heads,
+                    .k = k_copy.data(),
+                    .v = v_copy.data(),
+                    .head_dim_k = head_dim_k,
+                    .head_dim_v = head_dim_v,
+                    .n_prefix = lengths.data()[r],
+                    .scale = scale,
+                    .out = out.data() + r * n_heads * out.stride(),
+                    .out_stride = out.stride()});
+  }
+  testing_kernels(isa).attend(rows.data(), n_rows);
   return out.take();
 }
 
@@ -379,6 +416,8 @@ void bind_testing_kernels(nb::module_& m) {
   m.def("attend", &attend, "isa"_a, "q"_a, "k"_a, "v"_a, "n_prefix"_a, "tail"_a, "scale"_a,
         "q: float32 [heads, dk]; k: [cells, dk]; v: [cells, dv]; tail: int32 cells of the positions from n_prefix on. "
         "Returns float32 [heads, dv].");
+  m.def("attend_rows", &attend_rows, "isa"_a, "q"_a, "k"_a, "v"_a, "lengths"_a, "scale"_a,
+        "q: float32 [rows, heads, dk]; row r sees the first lengths[r] cells. Returns float32 [rows * heads, dv].");
   bind_testing_kernel_timing(m);
 }
 

@@ -418,6 +418,20 @@ def test_attend_tails(isa):
                 assert_same_bits(got, want, f"{name} {positions} positions, prefix {n_prefix}")
 
 
+@pytest.mark.parametrize("heads", [1, 3, 8, 9])
+def test_attend_rows_together(isa, heads):
+    """Rows of different lengths in one call: each as if it were alone."""
+    rng = rng_of("rows", heads)
+    lengths = np.array([1, 40, 32, 33, 100, 99, 64, 65, 2, 31, 97], np.int32)
+    q = rng.standard_normal((len(lengths), heads, 40)).astype(np.float32)
+    _, k, v = attention_case(heads, 40, 24, 100)
+    for n in (1, 2, 8, 9, 11):
+        got = _testing.attend_rows(isa, q[:n], k, v, lengths[:n], 0.25).reshape(n, heads, 24)
+        for r in range(n):
+            want = attend_in_order("scalar", q[r], k[: lengths[r]], v[: lengths[r]])
+            assert_same_bits(got[r], want, f"row {r} of {n}, {heads} heads")
+
+
 def test_attend_extremes(isa):
     """Scores that rise, fall, tie, overflow, and values that are not finite."""
     q, k, v = attention_case(4, 16, 40, 100)

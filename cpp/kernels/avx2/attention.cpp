@@ -169,9 +169,7 @@ void attend_heads(const AttendArgs& args, int64_t first_head) {
   }
 }
 
-}  // namespace
-
-void attend(const AttendArgs& args) {
+void attend_row(const AttendArgs& args) {
   int64_t h = 0;
   for (; h + kHeads <= args.n_heads; h += kHeads) attend_heads<kHeads>(args, h);
   switch (args.n_heads - h) {
@@ -180,6 +178,12 @@ void attend(const AttendArgs& args) {
     case 3: attend_heads<3>(args, h); break;
     default: break;
   }
+}
+
+}  // namespace
+
+void attend(const AttendArgs* rows, int64_t n_rows) {
+  for (int64_t r = 0; r < n_rows; ++r) attend_row(rows[r]);
 }
 
 }  // namespace expertree::avx2

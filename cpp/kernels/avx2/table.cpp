@@ -32,6 +32,9 @@ const KernelTable* avx2_kernels() {
       .exp_f32 = avx2::exp_f32,
       .log_f32 = avx2::log_f32,
       .attend = avx2::attend,
+      .probe_read = avx2::probe_read,
+      .probe_int8 = avx2::probe_int8,
+      .probe_int8_ops = 512,
   };
   return &table;
 }

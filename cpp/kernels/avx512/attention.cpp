@@ -1,5 +1,5 @@
-// Attention of one query row (canonical.h, C8), for all heads that share a KV head: they walk the cells together, so
-// that a tile of keys and values is read from memory once and from L1 for the rest.
+// Attention of query rows (canonical.h, C8), for all heads that share a KV head: heads and rows walk the cells together,
+// so that a tile of keys and values is read from memory once and from L1 for the rest.
 #include "cpp/kernels/avx512/kernels.h"
 #include "cpp/kernels/avx512/vector.h"
 #include "cpp/kernels/canonical.h"
@@ -10,6 +10,7 @@ namespace expertree::avx512 {
 namespace {
 
 constexpr int kHeadGroup = 8;  // heads that walk together
+constexpr int kRowGroup = 8;  // rows that walk together: their outputs, 32 KiB at 8 heads of 128, stay near
 
 // The cells of a tile's t positions; the rest of the tile repeats the last one.
 struct Tile {
@@ -138,31 +139,46 @@ void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, Softma
   }
 }
 
-void attend_group(const AttendArgs& args, int64_t first, int64_t n_heads) {
-  Softmax states[kHeadGroup];
-  for (int64_t h = 0; h < n_heads; ++h) {
-    float* out = args.out + (first + h) * args.out_stride;
-    for (int64_t d = 0; d < args.head_dim_v; ++d) out[d] = 0.0f;
+int64_t n_positions(const AttendArgs& args) { return args.n_prefix + args.n_tail; }
+
+// Heads first .. first + n_heads - 1 of up to kRowGroup rows.
+void attend_group(const AttendArgs* rows, int64_t n_rows, int64_t first, int64_t n_heads) {
+  Softmax states[kRowGroup][kHeadGroup];
+  int64_t longest = 0;
+  for (int64_t r = 0; r < n_rows; ++r) {
+    longest = max_of(longest, n_positions(rows[r]));
+    for (int64_t h = 0; h < n_heads; ++h) {
+      float* out = rows[r].out + (first + h) * rows[r].out_stride;
+      for (int64_t d = 0; d < rows[r].head_dim_v; ++d) out[d] = 0.0f;
+    }
   }
-  for (int64_t begin = 0; begin < args.n_prefix + args.n_tail; begin += kAttentionTile) {
-    const Tile tile = tile_at(args, begin);
-    int64_t h = 0;
-    for (; h + 4 <= n_heads; h += 4) attend_tile<4>(args, tile, first + h, states + h);
-    for (; h + 2 <= n_heads; h += 2) attend_tile<2>(args, tile, first + h, states + h);
-    if (h < n_heads) attend_tile<1>(args, tile, first + h, states + h);
+  for (int64_t begin = 0; begin < longest; begin += kAttentionTile) {
+    for (int64_t r = 0; r < n_rows; ++r) {
+      if (begin >= n_positions(rows[r])) continue;
+      const Tile tile = tile_at(rows[r], begin);
+      int64_t h = 0;
+      for (; h + 4 <= n_heads; h += 4) attend_tile<4>(rows[r], tile, first + h, states[r] + h);
+      for (; h + 2 <= n_heads; h += 2) attend_tile<2>(rows[r], tile, first + h, states[r] + h);
+      if (h < n_heads) attend_tile<1>(rows[r], tile, first + h, states[r] + h);
+    }
   }
-  for (int64_t h = 0; h < n_heads; ++h) {
-    float* out = args.out + (first + h) * args.out_stride;
-    const float inverse = 1.0f / states[h].l;
-    for (int64_t d = 0; d < args.head_dim_v; ++d) out[d] = out[d] * inverse;
+  for (int64_t r = 0; r < n_rows; ++r) {
+    for (int64_t h = 0; h < n_heads; ++h) {
+      float* out = rows[r].out + (first + h) * rows[r].out_stride;
+      const float inverse = 1.0f / states[r][h].l;
+      for (int64_t d = 0; d < rows[r].head_dim_v; ++d) out[d] = out[d] * inverse;
+    }
   }
 }
 
 }  // namespace
 
-void attend(const AttendArgs& args) {
-  for (int64_t h = 0; h < args.n_heads; h += kHeadGroup) {
-    attend_group(args, h, min_of<int64_t>(kHeadGroup, args.n_heads - h));
+void attend(const AttendArgs* rows, int64_t n_rows) {
+  for (int64_t r = 0; r < n_rows; r += kRowGroup) {
+    for (int64_t h = 0; h < rows[r].n_heads; h += kHeadGroup) {
+      attend_group(rows + r, min_of<int64_t>(kRowGroup, n_rows - r), h,
+                   min_of<int64_t>(kHeadGroup, rows[r].n_heads - h));
+    }
   }
 }
 

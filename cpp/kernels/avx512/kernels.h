@@ -31,6 +31,8 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* y);
 void axpy(float scale, const float* x, int64_t n, float* acc);
 void exp_f32(const float* x, int64_t n, float* y);
 void log_f32(const float* x, int64_t n, float* y);
-void attend(const AttendArgs& args);
+void attend(const AttendArgs* rows, int64_t n_rows);
+uint64_t probe_read(const std::byte* data, int64_t size_bytes);
+uint64_t probe_int8(int64_t rounds);
 
 }  // namespace expertree::avx512

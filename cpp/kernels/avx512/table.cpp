@@ -34,6 +34,9 @@ constexpr KernelTable kTable = {
     .exp_f32 = avx512::exp_f32,
     .log_f32 = avx512::log_f32,
     .attend = avx512::attend,
+    .probe_read = avx512::probe_read,
+    .probe_int8 = avx512::probe_int8,
+    .probe_int8_ops = 2048,
 };
 
 }  // namespace

@@ -53,9 +53,11 @@ void attend_head(const AttendArgs& args, const float* q, float* out) {
 
 }  // namespace
 
-void attend(const AttendArgs& args) {
-  for (int64_t h = 0; h < args.n_heads; ++h) {
-    attend_head(args, args.q + h * args.q_stride, args.out + h * args.out_stride);
+void attend(const AttendArgs* rows, int64_t n_rows) {
+  for (const AttendArgs* args = rows; args < rows + n_rows; ++args) {
+    for (int64_t h = 0; h < args->n_heads; ++h) {
+      attend_head(*args, args->q + h * args->q_stride, args->out + h * args->out_stride);
+    }
   }
 }
 

@@ -30,6 +30,9 @@ const KernelTable* scalar_kernels() {
       .exp_f32 = scalar::exp_f32,
       .log_f32 = scalar::log_f32,
       .attend = scalar::attend,
+      .probe_read = scalar::probe_read,
+      .probe_int8 = nullptr,
+      .probe_int8_ops = 0,
   };
   return &table;
 }

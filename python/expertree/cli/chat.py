@@ -84,6 +84,8 @@ def chat(
     between triple quotes; Alt-Enter starts a new line. Ctrl-C stops an answer, Ctrl-D leaves. When stdin is not a
     terminal, each line is a turn, and only the answers are written.
     """
+    if prompt is not None and not prompt.strip():
+        raise typer.BadParameter("the text of -p is empty; leave -p out for a conversation")
     loaded = load_model(model, options)
     is_interactive = prompt is None and sys.stdin.isatty()
     conversation = Conversation(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from expertree import __version__
+from expertree.cli.bench import bench
 from expertree.cli.chat import chat
 from expertree.cli.failures import failures_reported
 from expertree.cli.generate import generate
@@ -50,6 +51,7 @@ def expertree(
 app.command("chat")(chat)
 app.command("generate")(generate)
 app.command("inspect")(inspect)
+app.command("bench")(bench)
 app.add_typer(models_app, name="models")
 
 

@@ -151,7 +151,7 @@ def find_pretokenizer(name: str) -> Pretokenizer:
     if family is None:
         raise UnsupportedError(
             f"tokenizer.ggml.pre: unknown pre-tokenizer {name!r}; words cut another way than the model was trained on "
-            f"make its answers quietly worse. To force one, pass pre=NAME with NAME one of: "
+            f"make its answers quietly worse. To force one, pass pre=NAME (--pre NAME on the command line), one of: "
             f"{', '.join(pretokenizer_names())}"
         )
     return family

@@ -1,0 +1,237 @@
+"""Speed of a model on this machine, beside what the machine can do and, on request, beside llama.cpp.
+
+A shared machine drifts by a factor of two within an hour. So every figure is the median of interleaved rounds, the
+machine's limits are probed in every round, and a peer runs in the same rounds on the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from expertree import _core
+from expertree.errors import DeviceError, InvalidRequestError
+from expertree.model import Model
+from expertree.session import Session
+
+SCHEMA = "expertree.bench/1"
+VERIFY_ROWS = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Case:
+    """test: prefill, decode, verify-chain or verify-tree; n: tokens or rows; depth: tokens before them."""
+
+    test: str
+    n: int
+    depth: int = 0
+
+    @property
+    def n_ctx(self) -> int:
+        return self.depth + self.n + 1
+
+
+def default_cases(n_ctx: int) -> list[Case]:
+    """Prefill 1 to 2048; decoding of 64 at depths 0 and 2048; verification of 1 to 64 rows after 32 tokens."""
+    cases = [Case("prefill", n) for n in (1, 32, 512, 2048)]
+    cases += [Case("decode", 64, depth) for depth in (0, 2048)]
+    cases += [Case(f"verify-{form}", k, 32) for form in ("chain", "tree") for k in VERIFY_ROWS]
+    return [case for case in cases if case.n_ctx <= n_ctx]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case. Times are seconds per call (decode: per token).
+
+    bytes_read: weights that a call must read from memory at least, and the KV cache before it; operations: a
+    multiply-add counts two. of_read, of_int8: the share of the machine's probed limit that this is. spread: (min, max)
+    seconds. peer_ratio: peer's time over ours, with its 90 % interval over the rounds.
+    """
+
+    test: str
+    n: int
+    depth: int
+    seconds: float
+    spread: tuple[float, float]
+    tokens_per_second: float
+    bytes_read: float
+    operations: float
+    of_read: float
+    of_int8: float | None
+    read_gb_per_s: float
+    int8_gops: float
+    peer_tokens_per_second: float | None = None
+    peer_ratio: float | None = None
+    peer_ratio_interval: tuple[float, float] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+class Work:
+    """Bytes and operations that a call needs at least, from the file's tensors and the experts that it routes to."""
+
+    def __init__(self, model: Model) -> None:
+        tensors = _core.GgufReader(str(model.path)).tensors
+        tied = all(t.name != "output.weight" for t in tensors)
+        self._model = model
+        self._head = next(t for t in tensors if t.name == ("token_embd.weight" if tied else "output.weight"))
+        experts = [t for t in tensors if ".ffn_" in t.name and t.shape[-1:] == (model.n_experts,) and model.n_experts]
+        experts = [t for t in experts if len(t.shape) == 3]
+        names = {t.name for t in experts} | {self._head.name, "token_embd.weight"}
+        rest = [t for t in tensors if t.name not in names]
+        self._expert_bytes = sum(t.size_bytes for t in experts) / max(1, model.n_experts)
+        self._expert_size = sum(int(np.prod(t.shape)) for t in experts) / max(1, model.n_experts)
+        self._rest_bytes = sum(t.size_bytes for t in rest)
+        self._rest_size = sum(int(np.prod(t.shape)) for t in rest)
+        self._kv_bytes_per_token = model._core.kv_bytes(2) - model._core.kv_bytes(1)
+
+    def bytes_read(self, ids: npt.NDArray[np.int32] | None, depth: int, head: bool = True) -> float:
+        """ids: (moe layers, rows, used) of a call's rows."""
+        union = 0.0 if ids is None or ids.size == 0 else float(np.mean([np.unique(layer).size for layer in ids]))
+        weights = self._rest_bytes + self._expert_bytes * union + (self._head.size_bytes if head else 0)
+        return float(weights + depth * self._kv_bytes_per_token)
+
+    def operations(self, rows: int, logit_rows: int) -> float:
+        """Matrix products only; attention over the context is left out."""
+        per_row = self._rest_size + self._expert_size * self._model.n_experts_used
+        return 2.0 * (rows * per_row + logit_rows * int(np.prod(self._head.shape)))
+
+
+class Bench:
+    """Runs cases on a loaded model in interleaved rounds."""
+
+    def __init__(self, model: Model, peer: Path | None = None, seed: int = 0) -> None:
+        self._model = model
+        self._peer = None if peer is None else Peer(peer, model)
+        self._rng = np.random.default_rng(seed)
+        self._work = Work(model)
+        self._probe = _core.LimitProbe(model._core)
+
+    def run(self, cases: Sequence[Case], rounds: int, progress: Callable[[], object] | None = None) -> Iterator[Result]:
+        """Yields a result per case, in order; each case's rounds alternate with the probes and the peer.
+
+        Raises:
+            InvalidRequestError: no rounds, or a case longer than the model's context.
+            DeviceError: the peer does not run.
+        """
+        if rounds < 1:
+            raise InvalidRequestError(f"rounds is {rounds}; expected at least 1")
+        for case in cases:
+            session = self._model.session(n_ctx=case.n_ctx)
+            times, limits, peer_times = [], [], []
+            ids = None
+            for i in range(rounds + 1):
+                seconds, ids = self._once(session, case)
+                if i == 0:
+                    continue  # warms caches and pages
+                times.append(seconds)
+                limits.append(self._probe.measure(0.1))
+                if self._peer is not None:
+                    peer_times.append(self._peer.seconds(case))
+                if progress is not None:
+                    progress()
+            yield self._result(case, times, limits, peer_times, ids)
+
+    def _once(self, session: Session, case: Case) -> tuple[float, npt.NDArray[np.int32] | None]:
+        session.truncate(min(len(session), case.depth))
+        if len(session) < case.depth:
+            session.prefill(self._tokens(case.depth - len(session)))
+        if case.test == "prefill":
+            return _timed(lambda: session.prefill(self._tokens(case.n))), None
+        if case.test == "decode":
+            if case.depth == 0:
+                session.prefill(self._tokens(1))
+            session.step()
+            return _timed(lambda: [session.step() for _ in range(case.n - 1)]) / (case.n - 1), None
+        parents = np.arange(-1, case.n - 1) if case.test == "verify-chain" else np.full(case.n, -1)
+        rows = self._tokens(case.n)
+        start = time.perf_counter()
+        _, routed = session._core.evaluate(rows, parents.astype(np.int32), bool(self._model.n_experts))
+        seconds = time.perf_counter() - start
+        session.rollback()
+        return seconds, None if routed is None else routed[0]
+
+    def _tokens(self, n: int) -> npt.NDArray[np.int32]:
+        return self._rng.integers(0, self._model.n_vocab, n, dtype=np.int32)
+
+    def _result(
+        self,
+        case: Case,
+        times: list[float],
+        limits: list[tuple[float, float]],
+        peer_times: list[float],
+        ids: npt.NDArray[np.int32] | None,
+    ) -> Result:
+        seconds = statistics.median(times)
+        rows = 1 if case.test == "decode" else case.n
+        logit_rows = case.n if case.test.startswith("verify") else 1
+        if ids is None and self._model.n_experts:
+            ids = self._model.routing(self._tokens(rows))[0]
+        depth = case.depth + (case.n // 2 if case.test == "decode" else 0)
+        bytes_read = self._work.bytes_read(ids, depth)
+        operations = self._work.operations(rows, logit_rows)
+        read = statistics.median(limit[0] for limit in limits)
+        int8 = statistics.median(limit[1] for limit in limits)
+        peer = statistics.median(peer_times) if peer_times else None
+        ratios = [theirs / ours for theirs, ours in zip(peer_times, times, strict=False)]
+        return Result(
+            test=case.test,
+            n=case.n,
+            depth=case.depth,
+            seconds=seconds,
+            spread=(min(times), max(times)),
+            tokens_per_second=rows / seconds,
+            bytes_read=bytes_read,
+            operations=operations,
+            of_read=bytes_read / seconds / (read * 1e9),
+            of_int8=operations / seconds / (int8 * 1e9) if int8 else None,
+            read_gb_per_s=read,
+            int8_gops=int8,
+            peer_tokens_per_second=None if peer is None else rows / peer,
+            peer_ratio=statistics.median(ratios) if ratios else None,
+            peer_ratio_interval=_interval(ratios) if ratios else None,
+        )
+
+
+class Peer:
+    """llama.cpp's llama-bench on the same file and as many threads.
+
+    It computes the logits of the last row only, so its cost of verifying k rows is understated, and it has no trees: a
+    chain of the same length stands for both forms.
+    """
+
+    def __init__(self, program: Path, model: Model) -> None:
+        self._command = [str(program), "-m", str(model.path), "-t", str(model.threads), "-r", "1", "-o", "json"]
+
+    def seconds(self, case: Case) -> float:
+        """Seconds per call, or per token of decoding."""
+        n_prompt, n_gen = (0, case.n) if case.test == "decode" else (case.n, 0)
+        options = ["-p", str(n_prompt), "-n", str(n_gen), "-d", str(case.depth)]
+        try:
+            output = subprocess.run(self._command + options, capture_output=True, text=True, check=True).stdout
+            rate = float(json.loads(output)[0]["avg_ts"])
+        except (OSError, subprocess.CalledProcessError, ValueError, LookupError) as error:
+            raise DeviceError(f"{self._command[0]} does not run as llama-bench does: {error}") from error
+        return (1 if case.test == "decode" else case.n) / rate
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _interval(values: list[float]) -> tuple[float, float]:
+    """5th and 95th percentile."""
+    low, high = np.percentile(values, [5, 95])
+    return float(low), float(high)

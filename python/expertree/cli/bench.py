@@ -1,0 +1,83 @@
+"""`expertree bench`: speed, one line per measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from expertree.bench import Bench, Result, default_cases
+from expertree.cli.loading import load_model
+from expertree.cli.options import ModelOptions, command
+
+_HEADER = (
+    f"{'test':13}{'n':>6}{'depth':>7}{'tokens/s':>11}{'ms':>10}{'C(n)/C(1)':>11}"
+    f"{'MB read':>10}{'of memory':>11}{'of int8':>9}"
+)
+
+
+@command
+def bench(
+    model: Annotated[
+        str | None, typer.Argument(help="A GGUF file, or a name that `expertree models` lists.", show_default=False)
+    ] = None,
+    *,
+    rounds: Annotated[int, typer.Option("-r", "--rounds", metavar="N", min=1, help="Rounds; the median counts.")] = 5,
+    test: Annotated[
+        list[str] | None,
+        typer.Option("--test", metavar="NAME", help="prefill, decode, verify-chain or verify-tree; repeatable."),
+    ] = None,
+    peer: Annotated[
+        Path | None,
+        typer.Option("--peer", metavar="LLAMA_BENCH", help="llama.cpp's llama-bench, run alternately on the file."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    options: ModelOptions,
+) -> None:
+    """Measure prefill, decoding, and the cost of verifying n rows at once.
+
+    Beside each figure stands how much of this machine's limit it reaches, probed in the same rounds: reading memory for
+    the weights that it must read, and int8 arithmetic. Verification computes the logits of every row, in a chain or as
+    siblings of a tree; C(n)/C(1) is its time over that of one row.
+
+    [bold]Examples[/bold]
+
+      expertree bench
+      expertree bench model.gguf --test decode --rounds 9
+      expertree bench model.gguf --peer ~/llama.cpp/build/bin/llama-bench
+
+    The peer's figure for n rows has the logits of the last row only. --json: schema "expertree.bench/1", see
+    docs/bench.md.
+    """
+    loaded = load_model(model, options)
+    n_ctx = options.ctx or loaded.n_ctx_train
+    cases = [case for case in default_cases(n_ctx) if not test or case.test in test]
+    if not cases:
+        raise typer.BadParameter(f"no such test: {', '.join(test or [])}", param_hint="--test")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring", total=len(cases) * rounds)
+        if not as_json:
+            print(f"{loaded.path.name}: {loaded.isa}, {loaded.threads} threads")
+            print(_HEADER + (f"{'peer':>10}{'ratio':>8}" if peer else ""))
+        first: dict[str, float] = {}
+        for result in Bench(loaded, peer).run(cases, rounds, lambda: progress.advance(task)):
+            first.setdefault(result.test, result.seconds)
+            print(json.dumps(result.to_json()) if as_json else _line(result, first[result.test]), flush=True)
+
+
+def _line(r: Result, first: float) -> str:
+    cost = f"{r.seconds / first:.2f}" if r.test.startswith("verify") else ""
+    int8 = "" if r.of_int8 is None else f"{r.of_int8:.0%}"
+    line = (
+        f"{r.test:13}{r.n:6}{r.depth:7}{r.tokens_per_second:11.1f}{r.seconds * 1e3:10.2f}{cost:>11}"
+        f"{r.bytes_read * 1e-6:10.0f}{r.of_read:11.0%}{int8:>9}"
+    )
+    if r.peer_ratio is None or r.peer_ratio_interval is None or r.peer_tokens_per_second is None:
+        return line
+    low, high = r.peer_ratio_interval
+    return line + f"{r.peer_tokens_per_second:10.1f}{r.peer_ratio:8.2f} ({low:.2f}-{high:.2f})"
