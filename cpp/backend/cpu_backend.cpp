@@ -28,6 +28,10 @@ void add_tasks(std::vector<Task>* tasks, size_t product, int64_t rows, int64_t n
   }
 }
 
+int64_t columns_of(const CpuBackend::Product& product, const Activations& x) {
+  return product.x_rows ? product.n_rows : x.rows();
+}
+
 }  // namespace
 
 void CpuBackend::prepare(Activations& x, DType dtype) {
@@ -56,17 +60,31 @@ void CpuBackend::prepare(Activations& x, DType dtype) {
   q.valid = true;
 }
 
-void CpuBackend::run(const Activations& x, const WeightMatrix& w, MatmulArgs args) const {
+void CpuBackend::run(const Activations& x, const Product& product, int64_t row_begin, int64_t row_end) const {
+  const WeightMatrix& w = product.w;
+  MatmulArgs args{};
   args.w = w.data;
   args.w_row_bytes = w.row_bytes;
   args.k = w.k;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
   args.x_f32 = x.data();
   args.x_stride = x.n_;
   args.x_q = dtype_info(w.dtype).activation == ActivationFormat::kQ8_256 ? &x.q8_256_.rows : &x.q8_32_.rows;
+  args.x_rows = product.x_rows;
+  args.n_columns = columns_of(product, x);
+  args.y = product.y;
+  args.y_stride = product.y_stride;
+  args.y_rows = product.y_rows;
   if (mode_ == ActivationMode::kReference) {
     matmul_reference(w.dtype, args);
   } else {
     matmul_of(kernels_, w.dtype)(args);
+  }
+  if (product.bias == nullptr) return;
+  for (int64_t c = 0; c < args.n_columns; ++c) {
+    float* y = product.y + (product.y_rows ? product.y_rows[c] : c) * product.y_stride;
+    for (int64_t r = row_begin; r < row_end; ++r) y[r] = y[r] + product.bias[r];
   }
 }
 
@@ -75,45 +93,11 @@ void CpuBackend::matmul(Activations& x, std::span<const Product> products) {
   for (size_t i = 0; i < products.size(); ++i) {
     ET_CHECK(products[i].w.k == x.n_);
     prepare(x, products[i].w.dtype);
-    add_tasks(&tasks, i, products[i].w.rows, x.rows_);
+    add_tasks(&tasks, i, products[i].w.rows, columns_of(products[i], x));
   }
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t t) {
     const Task& task = tasks[static_cast<size_t>(t)];
-    const Product& product = products[static_cast<size_t>(task.product)];
-    MatmulArgs args{};
-    args.row_begin = task.row_begin;
-    args.row_end = task.row_end;
-    args.n_columns = x.rows_;
-    args.y = product.y;
-    args.y_stride = product.y_stride;
-    run(x, product.w, args);
-    if (product.bias == nullptr) return;
-    for (int64_t c = 0; c < x.rows_; ++c) {
-      float* y = product.y + c * product.y_stride;
-      for (int64_t r = task.row_begin; r < task.row_end; ++r) y[r] = y[r] + product.bias[r];
-    }
-  });
-}
-
-void CpuBackend::grouped_matmul(Activations& x, std::span<const GroupedProduct> products) {
-  std::vector<Task> tasks;
-  for (size_t i = 0; i < products.size(); ++i) {
-    ET_CHECK(products[i].w.k == x.n_);
-    prepare(x, products[i].w.dtype);
-    add_tasks(&tasks, i, products[i].w.rows, products[i].n_rows);
-  }
-  pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t t) {
-    const Task& task = tasks[static_cast<size_t>(t)];
-    const GroupedProduct& product = products[static_cast<size_t>(task.product)];
-    MatmulArgs args{};
-    args.row_begin = task.row_begin;
-    args.row_end = task.row_end;
-    args.x_rows = product.x_rows;
-    args.y_rows = product.y_rows;
-    args.n_columns = product.n_rows;
-    args.y = product.y;
-    args.y_stride = product.y_stride;
-    run(x, product.w, args);
+    run(x, products[static_cast<size_t>(task.product)], task.row_begin, task.row_end);
   });
 }
 

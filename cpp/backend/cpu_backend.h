@@ -28,32 +28,26 @@ class CpuBackend {
   ThreadPool& pool() { return pool_; }
   int n_threads() const { return pool_.n_threads(); }
 
-  // One product y[c][0 .. w.rows) = w . x[c]. Several in one call share x and run side by side.
+  // y[yr][0 .. w.rows) = w . x[xr], plus bias. Without row lists: for every row of x, into the same row of y. With them:
+  // for n_rows pairs xr = x_rows[i], yr = y_rows[i] (the rows that chose one expert).
   struct Product {
     WeightMatrix w;
     float* y;
     int64_t y_stride;
-    const float* bias = nullptr;  // [w.rows], added after the product
+    const float* bias = nullptr;  // [w.rows]
+    const int32_t* x_rows = nullptr;
+    const int32_t* y_rows = nullptr;
+    int64_t n_rows = 0;
   };
+  // All products run side by side; they share x.
   void matmul(Activations& x, std::span<const Product> products);
-
-  // A product for the rows that chose one expert.
-  struct GroupedProduct {
-    WeightMatrix w;
-    const int32_t* x_rows;  // [n_rows] rows of x
-    const int32_t* y_rows;  // [n_rows] rows of y
-    int64_t n_rows;
-    float* y;
-    int64_t y_stride;
-  };
-  void grouped_matmul(Activations& x, std::span<const GroupedProduct> products);
 
   // y[r] = rms_norm(x[r]) * w for every row of y; x is [y.rows()][y.n()], w is [y.n()].
   void rms_norm(const float* x, const float* w, float eps, Activations* y);
 
  private:
   void prepare(Activations& x, DType dtype);
-  void run(const Activations& x, const WeightMatrix& w, MatmulArgs args) const;
+  void run(const Activations& x, const Product& product, int64_t row_begin, int64_t row_end) const;
 
   const KernelTable& kernels_;
   ThreadPool pool_;

@@ -75,8 +75,8 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   gate_.resize(static_cast<size_t>(n_slots * n_ff));
   up_.resize(static_cast<size_t>(n_slots * n_ff));
   outputs_.resize(static_cast<size_t>(n_slots * h_.n_embd));
-  std::vector<CpuBackend::GroupedProduct> in;
-  std::vector<CpuBackend::GroupedProduct> out;
+  std::vector<CpuBackend::Product> in;
+  std::vector<CpuBackend::Product> out;
   for (int64_t e = 0; e < h_.moe.n_experts; ++e) {
     const int64_t begin = group_begin_[static_cast<size_t>(e)];
     const int64_t n = group_begin_[static_cast<size_t>(e) + 1] - begin;
@@ -84,16 +84,16 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
     const int32_t* rows = group_rows_.data() + begin;
     const int32_t* slots = group_slots_.data() + begin;
     const auto weights = [&](ExpertProjection p) { return m_.experts_->weights(w.moe_layer, e, p); };
-    in.push_back({weights(kGate), rows, slots, n, gate_.data(), n_ff});
-    in.push_back({weights(kUp), rows, slots, n, up_.data(), n_ff});
-    out.push_back({weights(kDown), slots, slots, n, outputs_.data(), h_.n_embd});
+    in.push_back({weights(kGate), gate_.data(), n_ff, nullptr, rows, slots, n});
+    in.push_back({weights(kUp), up_.data(), n_ff, nullptr, rows, slots, n});
+    out.push_back({weights(kDown), outputs_.data(), h_.n_embd, nullptr, slots, slots, n});
   }
-  backend_.grouped_matmul(normed_, in);
+  backend_.matmul(normed_, in);
   hidden_.reset(n_slots, n_ff);
   backend_.pool().parallel_for(n_slots, [&](int64_t s) {
     backend_.kernels().silu_mul(gate_.data() + s * n_ff, up_.data() + s * n_ff, n_ff, hidden_.row(s));
   });
-  backend_.grouped_matmul(hidden_, out);
+  backend_.matmul(hidden_, out);
 
   if (h_.moe.shared != SharedExpert::kNone) {
     shared_expert(chunk, w);  // leaves its output, scaled, in output_
