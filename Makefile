@@ -31,11 +31,14 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
 	@echo 'The first one that needs the engine compiles it: 2 to 4 minutes on 2 cores. PYTHON=... chooses a Python.'
 
+# At a terminal the program gets a process group of its own, so that Ctrl-C stops an answer and not make as well; Ctrl-Z
+# is off there, for make would not be stopped with it.
 chat: $(VENV)/built ## talk to a model: make chat [MODEL=file.gguf] [PROMPT="answer this and exit"]
 	@set -- chat; \
 	if [ -n "$$PROMPT" ]; then set -- "$$@" "--prompt=$$PROMPT"; fi; \
 	if [ -n "$$MODEL" ]; then set -- "$$@" -- "$$MODEL"; fi; \
-	$(BIN)/expertree "$$@"
+	if [ -t 0 ]; then set -m; fi; \
+	(trap '' TSTP; exec $(BIN)/expertree "$$@")
 
 test: $(VENV)/built $(VENV)/dev ## the tests, a few minutes
 	$(BIN)/python -m pytest -q
@@ -67,7 +70,8 @@ $(VENV)/made:
 
 $(VENV)/build-tools: $(VENV)/made
 	@echo 'Installing the build tools (nanobind, cmake, ninja)'
-	@$(INSTALL) $(BUILD_TOOLS)
+	@$(INSTALL) $(BUILD_TOOLS) || { \
+	echo 'pip could not get them: check the network and pip'"'"'s settings ($(BIN)/python -m pip config list)' >&2; exit 1; }
 	@touch $@
 
 $(VENV)/built: $(VENV)/build-tools $(CXX_SOURCES) CMakeLists.txt pyproject.toml

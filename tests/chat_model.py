@@ -19,8 +19,11 @@ _CONTROL = ["<|text|>", "<|turn|>", "<|done|>"]
 _NORMAL_TYPE, _CONTROL_TYPE = 1, 3
 
 
-def write_chat_model(path: Path, template: str | None = TEMPLATE, **keys: Any) -> Path:
-    """Writes the model. No token ends an answer but by a rare chance, so answers run up to their limit."""
+def write_chat_model(path: Path, template: str | None = TEMPLATE, arch: str = "llama", **keys: Any) -> Path:
+    """Writes the model, with `keys` added to its metadata.
+
+    No token ends an answer but by a rare chance, so answers run up to their limit.
+    """
     alphabet = byte_alphabet()
     pair = alphabet[ord("t")] + alphabet[ord("h")]
     tokens = [*alphabet, pair, *_CONTROL]
@@ -37,4 +40,4 @@ def write_chat_model(path: Path, template: str | None = TEMPLATE, **keys: Any) -
     }
     if template is not None:
         tokenizer["tokenizer.chat_template"] = template
-    return TinyModel(arch="llama", n_vocab=len(tokens), n_ctx=65536, keys={**tokenizer, **keys}).write(path)
+    return TinyModel(arch=arch, n_vocab=len(tokens), n_ctx=65536, keys={**tokenizer, **keys}).write(path)

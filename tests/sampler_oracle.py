@@ -59,7 +59,7 @@ def survivors(logits, top_k=0, top_p=1.0, min_p=0.0):
         n = int(np.searchsorted(cumulative, wanted, side="left")) + 1
         kept = ordered[: min(n, len(ordered))]
     if min_p > 0.0:
-        behind = np.float64(logits[kept]) - np.float64(max(logits[kept]))  # log of the ratio of probabilities
+        behind = logits[kept].astype(np.float64) - np.float64(max(logits[kept]))  # log of the ratio of probabilities
         if min_p < 1.0 and np.abs(behind - math.log(min_p)).min() < 1e-5:
             return None
         kept = [t for t, b in zip(kept, behind, strict=True) if b >= math.log(min_p)]
@@ -72,7 +72,7 @@ def oracle(logits, kept, position, temperature, seed):
     z = f32(logits)[kept]
     if temperature < 1e-6:
         return int(kept[np.argmax(z)])
-    scores = (np.float64(z) - np.float64(z.max())) / temperature + _testing.gumbel_noise(seed, position, kept)
+    scores = (z.astype(np.float64) - np.float64(z.max())) / temperature + _testing.gumbel_noise(seed, position, kept)
     order = np.argsort(-scores, kind="stable")
     if len(kept) > 1 and scores[order[0]] - scores[order[1]] < 1e-4:
         return None

@@ -5,6 +5,7 @@ The oracle of each test is the plainest way: scalar kernels, one thread, one tok
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tiny_model import ARCHITECTURES, FORMATS
 
 ISAS = _core.isa_names()
+EXAMPLES = int(os.environ.get("EXPERTREE_EXAMPLES", "60"))  # of each property; more for a long run
 Loader = Callable[..., Model]
 
 
@@ -57,7 +59,7 @@ def test_batch_threads_and_isa_equal_plain(arch: str, form: str, load_tiny: Load
         assert_same_bits(got, expected, f"{arch} {form} on {isa}")
 
 
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_any_chunking(data: st.DataObject, load_tiny: Loader) -> None:
     model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 4)), isa=data.draw(st.sampled_from(ISAS)))
@@ -90,7 +92,7 @@ def path_to(parents: list[int], row: int) -> list[int]:
     return path[::-1]
 
 
-@settings(max_examples=60)
+@settings(max_examples=EXAMPLES)
 @given(data=st.data(), tree=trees())
 def test_any_tree(data: st.DataObject, tree: tuple[list[int], list[int]], load_tiny: Loader) -> None:
     """Each row of a tree has the bits of its own path run plainly."""
@@ -107,7 +109,15 @@ def test_any_tree(data: st.DataObject, tree: tuple[list[int], list[int]], load_t
         assert_same_bits(got[row : row + 1], expected, f"row {row} of {parents}")
 
 
-@settings(max_examples=60)
+def step_like_plain(session: Session, model: Model, kept: list[int]) -> list[int]:
+    """One greedy step, which must be the one that plain logits give: [token]."""
+    step = session.step()
+    assert step is not None
+    assert step.tokens == [int(plain_logits(model, kept)[-1].argmax())]
+    return step.tokens
+
+
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_any_sequence_of_commit_rollback_truncate_branch(data: st.DataObject, load_tiny: Loader) -> None:
     """A session that has been through anything is as good as new."""
@@ -123,6 +133,11 @@ def test_any_sequence_of_commit_rollback_truncate_branch(data: st.DataObject, lo
         elif action in ("commit", "rollback"):
             tokens, parents = data.draw(trees(max_rows=10))
             session.evaluate(tokens, parents)
+            if data.draw(st.booleans()):  # a branch takes the pending rows along
+                other = session.branch()
+                session.rollback()
+                session.prefill([1, 2, 3])
+                session = other
             if action == "rollback":
                 session.rollback()
                 continue
@@ -138,13 +153,14 @@ def test_any_sequence_of_commit_rollback_truncate_branch(data: st.DataObject, lo
             session.prefill([1, 2, 3])  # what happens to one is nothing to the other
             session = other
         elif kept:
-            step = session.step()
-            assert step is not None
-            kept += step.tokens
+            kept += step_like_plain(session, model, kept)
     assert session.tokens == kept
     probe = ids(data.draw, 96, 1, 3)
     got = session.evaluate(probe)
     assert_same_bits(got, plain_logits(model, kept + probe)[len(kept) :])
+    session.rollback()
+    if kept:
+        step_like_plain(session, model, kept)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

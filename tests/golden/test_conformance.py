@@ -39,6 +39,7 @@ def differing_decisions(ids: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def assert_exact(model: expertree.Model, expected: Any) -> None:
     tokens = expected["tokens"]
     error = model.logits(tokens) - expected["logits"]
+    print(f"{model.path.stem}: max error {np.abs(error).max():.1e}, rms {rms(error):.1e}")
     assert np.abs(error).max() < 1e-3
     assert rms(error) < 1e-4
     assert greedy(model, tokens) == expected["greedy"].tolist()

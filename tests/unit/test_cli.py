@@ -200,6 +200,7 @@ def test_errors_of_a_run(cli: RunCli, model: Path, tmp_path: Path) -> None:
     assert_one_line_error(cli(*generate, "--ram", "1GiB"), "ram")
     assert_one_line_error(cli(*generate, "--vram", "1GiB"), "vram")
     assert_one_line_error(cli(*generate, "--pre", "no-such"), "no-such")
+    assert cli("chat", model, "-p", " ").status == 2
     without = write_chat_model(tmp_path / "plain.gguf", template=None)
     assert_one_line_error(cli("generate", without, "--chat", "-p", "hello"), "no chat template")
     assert_one_line_error(cli("chat", without, "-p", "hello"), "no chat template")

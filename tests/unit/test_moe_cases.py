@@ -98,6 +98,32 @@ def test_p1_nan_in_the_head_is_an_error_and_no_token(tmp_path: Path) -> None:
     assert session.tokens == TOKENS
 
 
+def without_router_preference(**fields: Any) -> TinyModel:
+    """A layer in which every expert has the same score: 1 / 8, exactly."""
+    spec = TinyModel(arch="qwen3moe", n_layers=1, **fields)
+    spec.tensors["blk.0.ffn_gate_inp.weight"] = np.zeros((spec.n_experts, spec.n_embd), np.float32)
+    return spec
+
+
+def test_equal_scores_go_to_the_lowest_ids(tmp_path: Path) -> None:
+    ids, weights = run(without_router_preference(n_used=3), tmp_path).routing(TOKENS)
+    assert (ids == [0, 1, 2]).all()
+    assert (weights == weights[0, 0, 0]).all()
+
+
+def test_expert_outputs_are_summed_in_rank_order(tmp_path: Path) -> None:
+    """Ranks 0 and 1 cancel exactly and are so large that rank 2 would be lost in either of them."""
+    spec = without_router_preference(n_used=4)
+    tensors = spec.float_tensors()
+    for part in ("gate", "up", "down"):
+        experts = tensors[f"blk.0.ffn_{part}_exps.weight"]
+        experts[1] = -experts[0] if part == "down" else experts[0]
+        if part == "down":
+            experts[:2] *= 2**26
+        spec.tensors[f"blk.0.ffn_{part}_exps.weight"] = experts
+    assert_near(run(spec, tmp_path).logits(TOKENS), NumpyModel(spec).logits(TOKENS))
+
+
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 31, 32, 33])
 def test_m11_every_number_of_rows(n: int, tmp_path: Path) -> None:
     """An expert may get any number of rows, 0 and all of them included; widths are no multiple of a tile."""

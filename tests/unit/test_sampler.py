@@ -77,7 +77,7 @@ def test_chain_equals_the_oracle(request_, split):
     if options["temperature"] < 1e-6:
         assert probability == 1
     else:
-        scaled = np.float64(adjusted[kept]) / options["temperature"]
+        scaled = adjusted[kept].astype(np.float64) / options["temperature"]
         assert probability == pytest.approx(softmax(scaled)[kept.index(got)], rel=1e-4, abs=1e-37)
 
 

@@ -20,7 +20,7 @@ def counts_of(draws):
 def filtered(logits, temperature=1.0, **filters):
     kept = survivors(f32(logits), **filters)
     probabilities = np.zeros(len(logits))
-    probabilities[kept] = softmax(np.float64(f32(logits))[kept] / temperature)
+    probabilities[kept] = softmax(f32(logits).astype(np.float64)[kept] / temperature)
     return probabilities
 
 

@@ -123,11 +123,12 @@ def test_bad_sampler_settings(load_tiny: Loader) -> None:
     for bad in (
         {"top_p": 1.5}, {"top_p": float("nan")}, {"min_p": -0.1}, {"repeat_penalty": 0.0}, {"top_k": -1},
         {"top_k": 1.5}, {"seed": -1}, {"seed": 2**64}, {"logit_bias": {96: 1.0}}, {"temperature": "hot"},
-        {"penalty_last_n": -2}, {"temprature": 1.0},
+        {"penalty_last_n": -2}, {"temprature": 1.0}, {"top_k": 2**40}, {"logit_bias": [1]}, {"n_ctx": 0},
+        {"n_ctx": "4"},
     ):  # fmt: skip
         with pytest.raises(expertree.InvalidRequestError, match=next(iter(bad))):
             model.session(**bad)
-    for bad in ({"max_tokens": -1}, {"max_tokens": 1.5}, {"stop": ""}, {"stop": [1]}):
+    for bad in ({"max_tokens": -1}, {"max_tokens": 1.5}, {"stop": ""}, {"stop": [1]}, {"stop": 5}):
         with pytest.raises(expertree.InvalidRequestError, match=next(iter(bad))):
             model.generate([1], **bad)
 
@@ -145,6 +146,18 @@ def test_p6_seeds(load_tiny: Loader) -> None:
     first, second = run(None), run(None)
     assert first[1] != second[1] and first[0] != second[0]
     assert run(first[1]) == first
+
+
+def test_each_token_is_drawn_for_its_own_position(load_tiny: Loader) -> None:
+    """Token n is what the sampler makes of the logits after n tokens, of noise n, and of those n tokens as history."""
+    model = load_tiny(QWEN)
+    session = model.session(temperature=1.0, repeat_penalty=1.5, seed=11)
+    sampler = expertree._core._testing.Sampler(model.n_vocab, temperature=1.0, repeat_penalty=1.5, seed=11)
+    session.prefill([1, 2, 3])
+    for _ in range(20):
+        tokens = session.tokens
+        expected = sampler.sample(model.logits(tokens)[-1], len(tokens), tokens)
+        assert session.step().tokens == [expected]  # type: ignore[union-attr]
 
 
 def test_p7_alone_or_with_neighbours_or_after_a_kept_prefix(load_tiny: Loader) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from conformance.vocabularies import byte_level_metadata, metadata_of, sentencepiece_metadata
 from expertree.errors import InvalidRequestError, ModelFormatError, UnsupportedError
+from expertree.models import find_model
 from expertree.text import Tokenizer
 from expertree.text.pretokenizers import pretokenizer_names
 from hypothesis import given, settings
@@ -92,18 +92,10 @@ def test_every_pretokenizer_name_has_vectors() -> None:
     assert with_vectors == set(pretokenizer_names())
 
 
-def find_smollm2() -> Path | None:
-    named = os.environ.get("EXPERTREE_TEST_SMOLLM2")
-    if named:
-        return Path(named)
-    cache = Path.home() / ".cache" / "expertree" / "models"
-    return next(iter(sorted(cache.rglob("SmolLM2-135M-Instruct*.gguf"))), None)
-
-
 def test_real_model_ids_equal_llama_cpp() -> None:
-    path = find_smollm2()
-    if path is None:
-        pytest.skip("no SmolLM2 model; set EXPERTREE_TEST_SMOLLM2 to its path")
+    path = find_model("smollm2-135m").path
+    if not path.is_file():
+        pytest.skip("the default model is not here; tests/golden fetches it")
     from conformance.extract_vocabularies import read_metadata
 
     tokenizer = Tokenizer.from_metadata(read_metadata(path))

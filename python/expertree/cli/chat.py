@@ -141,9 +141,9 @@ class _Chat:
         """At a terminal an error ends the turn and not the program."""
         try:
             answer = ask()
-        except Error as error:
+        except (Error, KeyboardInterrupt) as error:
             self._screen.finish()
-            if not self._is_interactive:
+            if not self._is_interactive or isinstance(error, KeyboardInterrupt):
                 raise
             self.say(f"error: {one_line(str(error))}")
             return

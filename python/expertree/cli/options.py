@@ -184,15 +184,15 @@ _DEBUG = Annotated[bool, typer.Option("--debug", help="Show where an error came 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Makes a command of a function: option groups become options, failures become exit statuses, --debug is added."""
-    hints = get_type_hints(function, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if hints[name] in _GROUPS:
-            groups[name] = hints[name]
-            parameters += _group_parameters(hints[name])
+    # Not get_type_hints: Python 3.10's hides the Annotated of a parameter that defaults to None inside an Optional.
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if parameter.annotation in _GROUPS:
+            groups[name] = parameter.annotation
+            parameters += _group_parameters(parameter.annotation)
         else:
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_DEBUG)
 
     @functools.wraps(function)

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Plants known faults, one at a time, and checks that the tests named for each one fail.
+
+    python tools/plant_faults.py [--list] [--only NAME ...] [--jobs N] [--keep FOLDER]
+
+Works on a copy of the tree in a temporary folder (or in FOLDER, which is kept, so that the next run compiles little);
+the checkout is never touched. One build serves all faults: only the files that a fault changes are compiled again.
+Prints a line per fault, caught or MISSED with the first test that failed, and ends with status 1 if any was missed.
+The table in docs/testing.md is this program's output.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from test_build import environment, make_overlay
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "python", "tests")
+SECONDS = 600  # for the tests of one fault
+
+EXACT = "tests/equivalence/test_exactness.py"
+SESSION = "tests/unit/test_session.py"
+MOE = "tests/unit/test_moe_cases.py"
+GOLDEN = "tests/golden/test_conformance.py"
+ISA = "tests/isa/test_kernels.py"
+
+
+@dataclass(frozen=True)
+class Fault:
+    claim: str
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+FORWARD = "cpp/model/forward.cpp"
+STATE = "cpp/model/sequence_state.cpp"
+MIXTURE = "cpp/model/moe_block.cpp"
+ENGINE = "cpp/engine/session.cpp"
+BACKEND = "cpp/backend/cpu_backend.cpp"
+POOL = "cpp/base/thread_pool.cpp"
+AVX512 = "cpp/kernels/avx512/"
+SCALAR = "cpp/kernels/scalar/"
+
+# fmt: off
+FAULTS = [Fault(*row) for row in (
+    # Prefill: any chunking, any other rows in the batch.
+    ("chunking", "position counted from the chunk's first row", FORWARD,
+     "chunk.batch.depths[static_cast<size_t>(chunk.begin + r)];\n    m_.rope",
+     "chunk.batch.depths[static_cast<size_t>(r)];\n    m_.rope", (EXACT,)),
+    ("chunking", "attention path of the chunk's row, not the batch's", "cpp/model/attention_block.cpp",
+     "chunk.state.path(chunk.begin + r)", "chunk.state.path(r)", (EXACT,)),
+    ("chunking", "attention tiles start anew after the contiguous cells", SCALAR + "attention.cpp",
+     "std::min<int64_t>(kAttentionTile, n - begin);",
+     "std::min<int64_t>(kAttentionTile, (begin < args.n_prefix ? args.n_prefix : n) - begin);", (EXACT,)),
+    ("batch", "a large batch skips the rounding of activations", BACKEND,
+     "if (mode_ == ActivationMode::kReference) {\n    matmul",
+     "if (mode_ == ActivationMode::kReference || args.n_columns > 8) {\n    matmul", (EXACT,)),
+    ("batch", "int8 activations of an earlier batch are used again", "cpp/backend/activations.cpp",
+     "q8_32_.valid = false;", "q8_32_.valid = q8_32_.valid && rows == 1;", (EXACT,)),
+    ("batch", "rows that attend together see the last one's path", AVX512 + "attention.cpp",
+     "tile_at(rows[r], begin);", "tile_at(rows[n_rows - 1], begin);", (EXACT,)),
+    # Trees.
+    ("tree", "position = committed length + row number", FORWARD,
+     "chunk.batch.depths[static_cast<size_t>(chunk.begin + r)];\n    m_.rope",
+     "chunk.begin + r;\n    m_.rope", (EXACT,)),
+    ("tree", "a row continues the row before it, not its parent", STATE,
+     "path = paths_[static_cast<size_t>(parent)];", "path = paths_[static_cast<size_t>(r - 1)];", (EXACT,)),
+    ("tree", "a later root sees the first one's cell", STATE,
+     "if (path.tail.empty() && path.n_prefix == cell(r)) {", "if (path.tail.empty()) {", (EXACT,)),
+    ("commit", "moving a cell forgets its values", STATE,
+     "std::memcpy(v + to * h_dim_v_, v + from", "if (from < 0) std::memcpy(v + to * h_dim_v_, v + from", (EXACT,)),
+    ("commit", "cells are moved last one first", STATE,
+     "  for (const int32_t row : path) {\n    if (cell(row) != to) move_cell(cell(row), to);\n    ++to;\n  }",
+     "  for (size_t i = path.size(); i-- > 0;) move_cell(cell(path[i]), to + static_cast<int64_t>(i));\n"
+     "  to += static_cast<int64_t>(path.size());", (EXACT,)),
+    ("commit", "the next token comes from the first row's logits", ENGINE,
+     "static_cast<size_t>(path.back()) * n_vocab", "static_cast<size_t>(path.front()) * n_vocab", (EXACT,)),
+    ("rollback", "the rolled back rows keep their paths", STATE,
+     "  parents_.clear();\n  paths_.clear();", "  parents_.clear();", (EXACT,)),
+    ("truncate", "the logits of the dropped last token are kept", ENGINE,
+     "state_.truncate(std::max<int64_t>(0, length - 1));\n    last_logits_.clear();", "state_.truncate(length);",
+     (EXACT,)),
+    ("branch", "the branch has no logits of its last token", ENGINE,
+     "  copy->last_logits_ = last_logits_;\n", "  copy->last_logits_.assign(last_logits_.size(), 0.0f);\n", (EXACT,)),
+    ("branch", "the branch forgets the pending tokens", ENGINE,
+     "  copy->pending_ = pending_;\n", "  copy->pending_.assign(pending_.size(), 0);\n", (EXACT,)),
+    ("branch", "the pending rows' cells are not copied", STATE,
+     "const int64_t used = n_committed_ + n_pending();", "const int64_t used = n_committed_;", (EXACT,)),
+    # Threads.
+    ("threads", "a product's last, smaller task is dropped", BACKEND,
+     "for (int64_t r = 0; r < rows; r += step) {", "for (int64_t r = 0; r == 0 || r + step <= rows; r += step) {",
+     (EXACT,)),
+    ("threads", "the pool does not wait for its workers", POOL,
+     "n_joined(job_.load()) != 0; ++spins", "n_joined(job_.load()) != 0 && spins < 1; ++spins", (EXACT,)),
+    ("threads", "two threads may take the same task", POOL,
+     "next_task_.fetch_add(1, std::memory_order_relaxed);", "next_task_.load(); next_task_.store(task + 1);", (EXACT,)),
+    ("threads", "the order of a sum depends on the number of threads", MIXTURE,
+     "const int64_t slot = r * n_used + i;",
+     "const int64_t slot = r * n_used + (backend_.pool().n_threads() > 2 ? n_used - 1 - i : i);", (EXACT,)),
+    ("threads", "two sessions run in one model at once", "cpp/model/model.cpp",
+     "std::lock_guard<std::mutex> lock(mutex_);", "", (SESSION,)),
+    # Instruction sets.
+    ("isa", "AVX-512 adds the lanes in another order", AVX512 + "vector.h",
+     "  const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));\n  return _mm_cvtss_f32(_mm_add_ss(h2, "
+     "_mm_movehdup_ps(h2)));",
+     "  const __m128 h2 = _mm_add_ps(h4, _mm_movehdup_ps(h4));\n  return _mm_cvtss_f32(_mm_add_ss(h2, "
+     "_mm_movehl_ps(h2, h2)));", (ISA,)),
+    ("isa", "AVX-512 reads past a row that is no multiple of 16", AVX512 + "matmul_float.cpp",
+     "const __mmask16 mask = first_lanes(k - i);", "const __mmask16 mask = 0xffff;", (ISA,)),
+    ("isa", "AVX-512 SiLU by a product with the reciprocal", AVX512 + "vector.h",
+     "_mm512_div_ps(t, _mm512_add_ps(set1(1.0f), exp_16(minus_t)));",
+     "_mm512_mul_ps(t, _mm512_div_ps(set1(1.0f), _mm512_add_ps(set1(1.0f), exp_16(minus_t))));", (ISA,)),
+    ("isa", "AVX2 rounds activations towards zero", "cpp/kernels/avx2/elementwise.cpp",
+     "_mm256_cvtps_epi32(_mm256_mul", "_mm256_cvttps_epi32(_mm256_mul", (ISA,)),
+    ("isa", "scalar RMS norm without fused multiply-add", SCALAR + "elementwise.cpp",
+     "std::fma(x[i], x[i], lane[i % kLanes])", "x[i] * x[i] + lane[i % kLanes]", (ISA,)),
+    # Experts.
+    ("experts", "outputs are summed last rank first", MIXTURE,
+     "const int64_t slot = r * n_used + i;", "const int64_t slot = r * n_used + n_used - 1 - i;", (MOE,)),
+    ("experts", "qwen3moe does not renormalise", "cpp/model/arch/qwen3moe.cpp",
+     "renormalize = true", "renormalize = false", (MOE,)),
+    ("experts", "ties go to the higher id", MIXTURE, ": a < b;", ": a > b;", (MOE,)),
+    ("experts", "a group's rows are counted by rank", MIXTURE,
+     "static_cast<int32_t>(s / n_used);", "static_cast<int32_t>(s % chunk.n);", (MOE,)),
+    ("experts", "gate and up are exchanged", MIXTURE,
+     "m_.experts_->weights(w.moe_layer, e, p);",
+     "m_.experts_->weights(w.moe_layer, e, p == kGate ? kUp : p == kUp ? kGate : p);", (MOE,)),
+    ("experts", "a router's NaN goes unnoticed", MIXTURE, "if (std::isnan(p[0]))", "if (p[0] < 0)", (MOE,)),
+    # Architecture.
+    ("architecture", "llama turns halves, not pairs", "cpp/model/arch/llama.cpp",
+     "RopeStyle::kConsecutive", "RopeStyle::kSplitHalf", (GOLDEN,)),
+    ("architecture", "the final norm has no weight", FORWARD,
+     "m_.weights_.output_norm.data()", "nullptr", (GOLDEN,)),
+    ("architecture", "olmoe normalises q and k head by head", "cpp/model/arch/olmoe.cpp",
+     "QkNorm::kWholeProjection", "QkNorm::kPerHead", (GOLDEN,)),
+    # Sessions.
+    ("session", "the sampler is one position behind", ENGINE,
+     "static_cast<int64_t>(tokens_.size()), TokenHistory", "static_cast<int64_t>(tokens_.size()) - 1, TokenHistory",
+     (SESSION,)),
+    ("session", "step ends one token before the context is full", ENGINE,
+     "static_cast<int64_t>(tokens_.size()) > n_ctx()", "static_cast<int64_t>(tokens_.size()) >= n_ctx()", (SESSION,)),
+    ("session", "a tree may grow one position past the context", STATE,
+     "n_committed_ + deepest >= n_ctx_", "n_committed_ + deepest > n_ctx_", (SESSION,)),
+    ("session", "a prefill that fails leaves its tokens", ENGINE,
+     "  append(to_run, LogitRows::kLast);\n  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());",
+     "  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());\n  append(to_run, LogitRows::kLast);", (MOE,)),
+    ("session", "a forward pass that fails leaves its rows pending", ENGINE,
+     "    state_.rollback();\n    throw;", "    throw;", (MOE,)),
+)]
+# fmt: on
+
+
+class Tree:
+    """The copy, its build, and at most one fault in it."""
+
+    def __init__(self, folder, jobs):
+        self.folder, self.jobs, self.originals = folder, jobs, {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in COPIED:
+            self._copy(ROOT / name, folder / name)
+
+    def _copy(self, source, target):
+        """Files keep their times and equal ones stay, so that a kept folder is not compiled again."""
+        if source.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+            for gone in {p.name for p in target.iterdir()} - {p.name for p in source.iterdir()}:
+                path = target / gone
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            for path in source.iterdir():
+                if path.name not in ("__pycache__", ".hypothesis"):
+                    self._copy(path, target / path.name)
+        elif not target.exists() or target.read_bytes() != source.read_bytes():
+            shutil.copyfile(source, target)
+
+    def restore(self):
+        for path, text in self.originals.items():
+            path.write_text(text)
+        self.originals = {}
+
+    def plant(self, fault):
+        self.restore()
+        path = self.folder / fault.file
+        text = path.read_text()
+        if text.count(fault.old) != 1:
+            raise ValueError(f"{fault.name}: {text.count(fault.old)} places in {fault.file}; mend the table")
+        self.originals[path] = text
+        path.write_text(text.replace(fault.old, fault.new))
+
+    def build(self):
+        build = self.folder / "build"
+        if not (build / "build.ninja").exists():
+            flags = ("-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
+            python = f"-DPython_EXECUTABLE={sys.executable}"
+            run(["cmake", "-G", "Ninja", "-S", str(self.folder), "-B", str(build), python, *flags], check=True)
+        run(["cmake", "--build", str(build), "--target", "_core", "-j", str(self.jobs)], check=True)
+        self.variables = environment(make_overlay(build, self.folder))
+
+    def test(self, files):
+        """(failed, first failing test or what happened instead, seconds)"""
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-o", "addopts=-rfE"]
+        start = time.monotonic()
+        try:
+            done = run([sys.executable, "-m", "pytest", *options, *files], cwd=self.folder, env=self.variables)
+        except subprocess.TimeoutExpired:
+            return True, f"no end in {SECONDS} s", time.monotonic() - start
+        seconds = time.monotonic() - start
+        failed = re.search(r"^(?:FAILED|ERROR) ([^\s:]+::[^\s\[]+)", done.stdout, re.MULTILINE)
+        if done.returncode == 1 and failed:
+            return True, failed[1], seconds
+        if done.returncode < 0:
+            where = re.search(r'File "[^"]*/(tests/[^"]+)", line \d+ in (test_\w+)', done.stdout + done.stderr)
+            return True, f"{where[1]}::{where[2]} (crash)" if where else "crash", seconds
+        if done.returncode == 0:
+            return False, "", seconds
+        raise RuntimeError(done.stdout + done.stderr)
+
+
+def run(command, check=False, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, **options)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def check_faults(faults, folder, jobs):
+    """Number of faults that were missed."""
+    tree = Tree(folder, jobs)
+    tree.build()
+    for files in sorted({fault.tests for fault in faults}):
+        failed, test, seconds = tree.test(files)
+        print(f"no fault: {'FAILS ' + test if failed else 'passes'} {' '.join(files)} ({seconds:.0f} s)", flush=True)
+        if failed:
+            raise RuntimeError("the tests must pass before a fault is planted")
+    missed = 0
+    for fault in faults:
+        tree.plant(fault)
+        tree.build()
+        failed, test, seconds = tree.test(fault.tests)
+        missed += not failed
+        result = f"caught | {test}" if failed else f"MISSED | {' '.join(fault.tests)}"
+        print(f"{fault.claim} | {fault.name} | {result} ({seconds:.0f} s)", flush=True)
+    tree.restore()
+    return missed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--list", action="store_true", help="print the faults and end")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose claim or name has one of these in it")
+    parser.add_argument("--jobs", type=int, default=2, help="compilers at once")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there and leave it for the next run")
+    options = parser.parse_args()
+    wanted = options.only or [""]
+    faults = [f for f in FAULTS if any(w in f.claim or w in f.name for w in wanted)]
+    if options.list:
+        for fault in faults:
+            print(f"{fault.claim} | {fault.name} | {fault.file} | {' '.join(fault.tests)}")
+        return 0
+    if not faults:
+        parser.error("no such fault; --list shows them")
+    if options.keep:
+        missed = check_faults(faults, options.keep.resolve(), options.jobs)
+    else:
+        with tempfile.TemporaryDirectory(prefix="expertree-faults-") as folder:
+            missed = check_faults(faults, Path(folder), options.jobs)
+    print(f"{len(faults) - missed} of {len(faults)} caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
