@@ -101,7 +101,7 @@ FAULTS = [Fault(*row) for row in (
      "for (int64_t r = 0; r < rows; r += step) {", "for (int64_t r = 0; r == 0 || r + step <= rows; r += step) {",
      (EXACT,)),
     ("threads", "the pool does not wait for its workers", POOL,
-     "n_joined(job_.load()) != 0; ++spins", "n_joined(job_.load()) != 0 && spins < 1; ++spins", (EXACT,)),
+     "      work();\n      job_.fetch_sub(1);", "      job_.fetch_sub(1);\n      work();", (EXACT,)),
     ("threads", "two threads may take the same task", POOL,
      "next_task_.fetch_add(1, std::memory_order_relaxed);", "next_task_.load(); next_task_.store(task + 1);", (EXACT,)),
     ("threads", "the order of a sum depends on the number of threads", MIXTURE,
@@ -152,8 +152,9 @@ FAULTS = [Fault(*row) for row in (
     ("session", "a tree may grow one position past the context", STATE,
      "n_committed_ + deepest >= n_ctx_", "n_committed_ + deepest > n_ctx_", (SESSION,)),
     ("session", "a prefill that fails leaves its tokens", ENGINE,
-     "  append(to_run, LogitRows::kLast);\n  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());",
-     "  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());\n  append(to_run, LogitRows::kLast);", (MOE,)),
+     "  append(to_run, LogitRows::kLast);\n",
+     "  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());\n  append(to_run, LogitRows::kLast);\n"
+     "  tokens_.resize(tokens_.size() - tokens.size());\n", (MOE,)),
     ("session", "a forward pass that fails leaves its rows pending", ENGINE,
      "    state_.rollback();\n    throw;", "    throw;", (MOE,)),
 )]
@@ -219,7 +220,7 @@ class Tree:
             return True, failed[1], seconds
         if done.returncode < 0:
             where = re.search(r'File "[^"]*/(tests/[^"]+)", line \d+ in (test_\w+)', done.stdout + done.stderr)
-            return True, f"{where[1]}::{where[2]} (crash)" if where else "crash", seconds
+            return True, (f"{where[1]}::{where[2]}" if where else " ".join(files)) + " (crash)", seconds
         if done.returncode == 0:
             return False, "", seconds
         raise RuntimeError(done.stdout + done.stderr)

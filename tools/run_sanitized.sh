@@ -40,11 +40,12 @@ if [ "$kind" = asan ]; then
       set -- "$@" "tests/unit/test_$name.py"
     done
   fi
-  LD_PRELOAD=$preload exec "$python" tools/test_build.py "$build" -p no:cacheprovider "$@"
+  LD_PRELOAD=$preload exec "$python" tools/test_build.py "$build" -p no:cacheprovider --capture=sys "$@"
 fi
 
 export TSAN_OPTIONS=halt_on_error=1:exitcode=66
+export OPENBLAS_NUM_THREADS=1  # numpy's own threads are not instrumented, and would be taken for racing
 [ $# -gt 0 ] || set -- -q tests/equivalence tests/unit/test_session.py tests/unit/test_moe_cases.py
 # Without random addresses: GCC 12's ThreadSanitizer knows few memory layouts.
 LD_PRELOAD="$(library libtsan.so) $(library libstdc++.so)" exec setarch "$(uname -m)" -R \
-  "$python" tools/test_build.py "$build" -p no:cacheprovider "$@"
+  "$python" tools/test_build.py "$build" -p no:cacheprovider --capture=sys "$@"

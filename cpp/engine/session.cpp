@@ -42,6 +42,21 @@ Session::Session(std::shared_ptr<Model> model, int64_t n_ctx, const SamplerOptio
       sampler_options_(options),
       sampler_(options, model_->hyperparameters().n_vocab) {}
 
+std::vector<int32_t> Session::tokens() const {
+  std::lock_guard<std::mutex> lock(shown_mutex_);
+  return tokens_;
+}
+
+int64_t Session::n_tokens() const {
+  std::lock_guard<std::mutex> lock(shown_mutex_);
+  return static_cast<int64_t>(tokens_.size());
+}
+
+SessionStats Session::stats() const {
+  std::lock_guard<std::mutex> lock(shown_mutex_);
+  return stats_;
+}
+
 void Session::set_sampler(const SamplerOptions& options) {
   const Busy busy(busy_);
   sampler_ = Sampler(options, model_->hyperparameters().n_vocab);
@@ -102,6 +117,7 @@ void Session::prefill(std::span<const int32_t> tokens) {
   to_run.insert(to_run.end(), tokens.begin(), tokens.end());
   if (tokens.empty()) TokenBatch::make(tokens, {}, 1);  // says that there are none
   append(to_run, LogitRows::kLast);
+  std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   stats_.prefill_us += now_us() - start;
   stats_.n_prefill_tokens += static_cast<int64_t>(tokens.size());
@@ -118,6 +134,7 @@ std::optional<int32_t> Session::step() {
   run_last_token();
   const int32_t token =
       sampler_.sample(last_logits_.data(), static_cast<int64_t>(tokens_.size()), TokenHistory{tokens_, {}});
+  std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.push_back(token);
   stats_.decode_us += now_us() - start;
   ++stats_.n_decode_tokens;
@@ -139,7 +156,10 @@ void Session::commit(std::span<const int32_t> path) {
   const Busy busy(busy_);
   state_.commit(path);
   const auto n_vocab = static_cast<size_t>(model_->hyperparameters().n_vocab);
-  for (const int32_t row : path) tokens_.push_back(pending_[static_cast<size_t>(row)]);
+  {
+    std::lock_guard<std::mutex> lock(shown_mutex_);
+    for (const int32_t row : path) tokens_.push_back(pending_[static_cast<size_t>(row)]);
+  }
   if (!path.empty()) {
     const float* last = pending_logits_.data() + static_cast<size_t>(path.back()) * n_vocab;
     last_logits_.assign(last, last + n_vocab);
@@ -165,7 +185,10 @@ void Session::truncate(int64_t length) {
     throw Error(ErrorCode::kInvalidRequest, "cannot go back to " + std::to_string(length) +
                                                 " tokens: the session has " + std::to_string(tokens_.size()));
   }
-  tokens_.resize(static_cast<size_t>(length));
+  {
+    std::lock_guard<std::mutex> lock(shown_mutex_);
+    tokens_.resize(static_cast<size_t>(length));
+  }
   if (length < state_.n_committed()) {
     // The logits of the new last token are gone, so it counts as not yet run.
     state_.truncate(std::max<int64_t>(0, length - 1));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,8 +32,10 @@ class Session {
   Model& model() const { return *model_; }
   int64_t n_ctx() const { return state_.n_ctx(); }
   // All tokens so far, in order. The last one may not have been run yet (a token just sampled).
-  const std::vector<int32_t>& tokens() const { return tokens_; }
-  const SessionStats& stats() const { return stats_; }
+  // These three may be asked from any thread, while a call runs, too.
+  std::vector<int32_t> tokens() const;
+  int64_t n_tokens() const;
+  SessionStats stats() const;
 
   // Appends tokens. Throws kInvalidRequest when they do not fit the context or are no tokens of this model.
   // On any error, and when cancelled, the session is as it was.
@@ -70,10 +73,11 @@ class Session {
   Sampler sampler_;
   // As many as state_ has committed, or one more: a last token that has not been run yet.
   std::vector<int32_t> tokens_;
+  SessionStats stats_;
+  mutable std::mutex shown_mutex_;  // held to change tokens_ and stats_, and to read them outside a call
   std::vector<float> last_logits_;  // [n_vocab] of the last token, when that has been run
   std::vector<int32_t> pending_;    // tokens of pending rows
   std::vector<float> pending_logits_;
-  SessionStats stats_;
   std::atomic<bool> cancelled_{false};
   mutable std::atomic<bool> busy_{false};
   std::function<void()> interrupt_check_;

@@ -139,14 +139,15 @@ void bind_session(nb::module_& m) {
           "model"_a, "n_ctx"_a, "sampler"_a)
       .def_prop_ro("n_ctx", &Session::n_ctx)
       .def_prop_ro("tokens", [](const Session& s) { return s.tokens(); })
-      .def_prop_ro("n_tokens", [](const Session& s) { return s.tokens().size(); })
+      .def_prop_ro("n_tokens", [](const Session& s) { return s.n_tokens(); })
       .def_prop_ro("stats",
                    [](const Session& s) {
+                     const SessionStats stats = s.stats();
                      nb::dict d;
-                     d["prefill_tokens"] = s.stats().n_prefill_tokens;
-                     d["decode_tokens"] = s.stats().n_decode_tokens;
-                     d["prefill_seconds"] = static_cast<double>(s.stats().prefill_us) * 1e-6;
-                     d["decode_seconds"] = static_cast<double>(s.stats().decode_us) * 1e-6;
+                     d["prefill_tokens"] = stats.n_prefill_tokens;
+                     d["decode_tokens"] = stats.n_decode_tokens;
+                     d["prefill_seconds"] = static_cast<double>(stats.prefill_us) * 1e-6;
+                     d["decode_seconds"] = static_cast<double>(stats.decode_us) * 1e-6;
                      return d;
                    })
       .def(

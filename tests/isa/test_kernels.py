@@ -355,6 +355,23 @@ def test_rms_norm(isa):
                     assert_same_bits(got, want, f"rms_norm n {n} scale {scale}")
 
 
+@pytest.mark.parametrize("n", [33, 576])
+def test_rms_norm_rounds_its_sum_alike(isa, n):
+    """Many rows without outliers, whose last bits depend on each rounding of the sum of squares."""
+    x = rng_of("norm sums", n).standard_normal((200, n)).astype(np.float32)
+    want, got = (np.array([_testing.rms_norm(name, row, None, 1e-6) for row in x]) for name in ("scalar", isa))
+    assert_same_bits(got, want, f"rms_norm n {n}")
+    # It can tell: squares rounded by themselves, then added, change about one row in 20.
+    lanes = np.zeros((200, 16), np.float32)
+    for begin in range(0, n, 16):
+        part = x[:, begin : begin + 16]
+        lanes[:, : part.shape[1]] += part * part
+    while lanes.shape[1] > 1:
+        lanes = lanes[:, : lanes.shape[1] // 2] + lanes[:, lanes.shape[1] // 2 :]
+    other = x * (np.float32(1) / np.sqrt(lanes / np.float32(n) + np.float32(1e-6)))
+    assert (other.view(np.uint32) != want.view(np.uint32)).any(1).sum() > 4
+
+
 def test_softmax(isa):
     for n in ELEMENT_COUNTS:
         x = random_rows(1, n)[0] * np.float32(10)

@@ -255,12 +255,21 @@ def test_h8_a_second_thread_is_refused_while_a_call_runs(slow_model: expertree.M
 def test_h3_a_cancelled_generation_says_so(slow_model: expertree.Model) -> None:
     seen: list[str] = []
     session = slow_model.session(n_ctx=4096)
-    threading.Timer(0.5, session.cancel).start()
+
+    def cancel_after_a_few() -> None:  # asks while the other thread generates, which is allowed
+        while len(session) < 6 or session.stats["decode_tokens"] < 3:
+            time.sleep(0.001)
+        assert session.tokens[:2] == [1, 2]
+        session.cancel()
+
+    thread = threading.Thread(target=cancel_after_a_few)
+    thread.start()
     result = expertree.generation.run_generation(
         session, None, [1, 2], expertree.generation.TextOptions(max_tokens=4000), seen.append
     )
+    thread.join()
     assert result.finish_reason == "cancelled"
-    assert 0 < len(result.tokens) < 4000
+    assert 3 <= len(result.tokens) < 4000
 
 
 def test_h8_ctrl_c_in_a_prefill(tmp_path: Path) -> None:

@@ -31,13 +31,17 @@ uint64_t probe_read(const std::byte* data, int64_t size_bytes) {
 // Eight chains of the three instructions that 32 int8 products and their sums take here.
 uint64_t probe_int8(int64_t rounds) {
   __m256i sum[8] = {};
+  // The compiler must not see that the chains are alike.
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) asm volatile("" : "+x"(sum[i]));
   __m256i a = _mm256_set1_epi8(3);
   const __m256i ones = _mm256_set1_epi16(1);
   for (int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
+      asm volatile("" : "+x"(a));  // else the products would be made once for all chains
       sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(_mm256_maddubs_epi16(a, a), ones));
     }
-    asm volatile("" : "+x"(a));
   }
   __m256i all = sum[0];
   for (int i = 1; i < 8; ++i) all = _mm256_add_epi32(all, sum[i]);

@@ -26,6 +26,9 @@ uint64_t probe_read(const std::byte* data, int64_t size_bytes) {
 // 16 chains of vpdpbusd in registers.
 uint64_t probe_int8(int64_t rounds) {
   __m512i sum[16] = {};
+  // The compiler must not see that the chains are alike.
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) asm volatile("" : "+v"(sum[i]));
   __m512i a = _mm512_set1_epi8(3);
   for (int64_t r = 0; r < rounds; ++r) {
 #pragma GCC unroll 16
