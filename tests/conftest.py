@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,15 @@ from tiny_model import TinyModel
 
 CONFORMANCE = Path(__file__).parent / "conformance"
 
-# Timings vary on shared machines; a slow example is no failure.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# Timings vary on shared machines; a slow example is no failure. The same examples in every run, so that a result can be
+# repeated; a longer search (EXPERTREE_EXAMPLES) draws new ones.
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize="EXPERTREE_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
 settings.load_profile("default")
 
 

@@ -70,7 +70,9 @@ def test_any_split_gives_the_text_of_all(data: st.DataObject, tokenizer: Tokeniz
     assert "".join(pieces) + decoder.flush() == tokenizer.decode(ids, skip_special=skip_special)
     n_prompt = cuts[0] if cuts else 0
     whole = tokenizer.decode(ids[:n_prompt]) + StreamDecoder(tokenizer, after=ids[:n_prompt]).feed(ids[n_prompt:])
-    assert "\ufffd" in tokenizer.decode(ids) or whole == tokenizer.decode(ids)
+    # A prompt that ends inside a character leaves two halves of it.
+    halves = "\ufffd" in tokenizer.decode(ids) or "\ufffd" in tokenizer.decode(ids[:n_prompt])
+    assert halves or whole == tokenizer.decode(ids)
 
 
 # Stop strings.
