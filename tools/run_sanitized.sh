@@ -36,7 +36,7 @@ if [ "$kind" = asan ]; then
   if [ $# -eq 0 ]; then
     set -- -q tests/isa tests/equivalence tests/golden/test_conformance.py
     for name in bad_models canonical_math dequantize fuzz_corpus_gguf gguf_cases gguf_reader inspect moe_cases random \
-      sampler sampler_exactness session; do
+      sampler sampler_exactness session thread_pool; do
       set -- "$@" "tests/unit/test_$name.py"
     done
   fi
@@ -45,7 +45,8 @@ fi
 
 export TSAN_OPTIONS=halt_on_error=1:exitcode=66
 export OPENBLAS_NUM_THREADS=1  # numpy's own threads are not instrumented, and would be taken for racing
-[ $# -gt 0 ] || set -- -q tests/equivalence tests/unit/test_session.py tests/unit/test_moe_cases.py
+[ $# -gt 0 ] || set -- -q tests/unit/test_thread_pool.py tests/unit/test_session.py tests/unit/test_moe_cases.py \
+  tests/equivalence
 # Without random addresses: GCC 12's ThreadSanitizer knows few memory layouts.
 LD_PRELOAD="$(library libtsan.so) $(library libstdc++.so)" exec setarch "$(uname -m)" -R \
   "$python" tools/test_build.py "$build" -p no:cacheprovider --capture=sys "$@"

@@ -11,5 +11,6 @@ void bind_testing_io(nanobind::module_& m);
 void bind_testing_kernels(nanobind::module_& m);
 void bind_testing_sample(nanobind::module_& m);
 void bind_testing_tensor(nanobind::module_& m);
+void bind_testing_threads(nanobind::module_& m);
 
 }  // namespace expertree

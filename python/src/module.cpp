@@ -55,4 +55,5 @@ NB_MODULE(_core, m) {
   expertree::bind_testing_kernels(testing);
   expertree::bind_testing_sample(testing);
   expertree::bind_testing_tensor(testing);
+  expertree::bind_testing_threads(testing);
 }
