@@ -215,7 +215,7 @@ class Tree:
 
     def test(self, files):
         """(failed, first failing test or what happened instead, seconds)"""
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-o", "addopts=-rfE"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=-rfE"]
         start = time.monotonic()
         try:
             done = run([sys.executable, "-m", "pytest", *options, *files], cwd=self.folder, env=self.variables)

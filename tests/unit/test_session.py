@@ -198,12 +198,19 @@ def test_e4_two_models_live_side_by_side(load_tiny: Loader) -> None:
 
 
 def test_many_threads_share_a_model(load_tiny: Loader) -> None:
+    """Long enough that passes would overlap if the model let them."""
     model = load_tiny(QWEN)
-    expected = [model.generate([i + 1], max_tokens=15, ignore_eos=True).tokens for i in range(6)]
-    got: list[list[int] | None] = [None] * 6
+
+    def texts_of(i: int) -> list[list[int]]:
+        return [model.generate([i + 1] * 40, max_tokens=40, ignore_eos=True).tokens for _ in range(6)]
+
+    expected = [texts_of(i) for i in range(6)]
+    got: list[list[list[int]] | None] = [None] * 6
+    together = threading.Barrier(6)
 
     def work(i: int) -> None:
-        got[i] = model.generate([i + 1], max_tokens=15, ignore_eos=True).tokens
+        together.wait()
+        got[i] = texts_of(i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
     for thread in threads:
