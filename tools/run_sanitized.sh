@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the preset asan or tsan and runs tests under it. Any finding in C++ ends a test run with a report and status 1.
+# Builds the preset asan or tsan and runs tests under it. A finding in C++ ends the run with a report and a status that is
+# not 0.
 #
 #   tools/run_sanitized.sh asan|tsan [pytest arguments]
 #
