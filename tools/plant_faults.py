@@ -32,6 +32,10 @@ MOE = "tests/unit/test_moe_cases.py"
 GOLDEN = "tests/golden/test_conformance.py"
 ISA = "tests/isa/test_kernels.py"
 THREADS = "tests/unit/test_thread_pool.py"
+READS = "tests/unit/test_async_reader.py"
+CACHE = "tests/unit/test_cache_policies.py"
+PAGER = "tests/unit/test_pager.py"
+PAGING = "tests/equivalence/test_paging.py"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,9 @@ MIXTURE = "cpp/model/moe_block.cpp"
 ENGINE = "cpp/engine/session.cpp"
 BACKEND = "cpp/backend/cpu_backend.cpp"
 POOL = "cpp/base/thread_pool.cpp"
+READ_SOURCE = "cpp/io/read_source.cpp"
+EXPERT_CACHE = "cpp/experts/expert_cache.cpp"
+EXPERT_PAGER = "cpp/experts/expert_pager.cpp"
 AVX512 = "cpp/kernels/avx512/"
 SCALAR = "cpp/kernels/scalar/"
 
@@ -139,6 +146,42 @@ FAULTS = [Fault(*row) for row in (
      "m_.experts_->weights(w.moe_layer, e, p);",
      "m_.experts_->weights(w.moe_layer, e, p == kGate ? kUp : p == kUp ? kGate : p);", (MOE,)),
     ("experts", "a router's NaN goes unnoticed", MIXTURE, "if (std::isnan(p[0]))", "if (p[0] < 0)", (MOE,)),
+    # Reading in the background.
+    ("reads", "a direct read lands where its block should begin", READ_SOURCE,
+     "offset - before, whole, out - before,", "offset - before, whole, out,", (READS,)),
+    ("reads", "io_uring: a short read counts as whole", "cpp/io/ring_reader.cpp",
+     "if (result < static_cast<int64_t>(operation.range.needed_bytes)) {", "if (result < 0) {", (READS,)),
+    ("reads", "buffered reads stay in the page cache", READ_SOURCE,
+     "if (!was_cached && file_.descriptor() >= 0) {", "if (false) {", (READS,)),
+    ("reads", "a file that was written to is not noticed", READ_SOURCE, "  file_.check_unchanged();\n", "", (PAGER,)),
+    # Experts that come and go.
+    ("slots", "a pinned slot is taken", EXPERT_CACHE, "slot.n_pins > 0 ||", "slot.n_pins > 1 ||", (CACHE,)),
+    ("slots", "a guess evicts what the last step used", EXPERT_CACHE,
+     "if (!collect(size_class, step_ - 1, true)) return -1;", "if (!collect(size_class, step_, true)) return -1;",
+     (CACHE,)),
+    ("slots", "a late hint counts as one in time", EXPERT_CACHE,
+     "++(slot.state == SlotState::kReady ? hints_.n_in_time : hints_.n_late);", "++hints_.n_in_time;", (CACHE,)),
+    ("slots", "the plan exceeds its budget by a slot", "cpp/experts/slot_layout.cpp",
+     "plan.n_slots[c] >= n_experts[c] || plan.bytes + slot_bytes[c] > budget",
+     "plan.n_slots[c] >= n_experts[c] || plan.bytes > budget", (CACHE,)),
+    ("policy", "Belady gives up what is needed first", "cpp/experts/policies/belady.cpp",
+     "if (next > best_next) {", "if (best_next < 0 || next < best_next) {", (CACHE,)),
+    ("policy", "frequencies never fade", "cpp/experts/policies/lfu_decay.cpp",
+     "weight_ *= std::exp2(1.0 / kHalfLifeSteps);", "", (CACHE,)),
+    ("paging", "an expert is handed out before it has arrived", "cpp/experts/expert_lease.cpp",
+     "== SlotState::kReady) {", "!= SlotState::kFailed) {", (PAGING,)),
+    ("paging", "an expert is ready after two of its three reads", EXPERT_PAGER,
+     "if (--fill.n_pieces_left > 0) return;", "if (--fill.n_pieces_left != 1) return;", (PAGING,)),
+    ("paging", "a failed read goes unnoticed", EXPERT_PAGER, "  if (fill.error) {", "  if (false) {", (PAGER,)),
+    ("paging", "hints never switch themselves off", "cpp/experts/hint_gate.h",
+     "return closed_until_step_ <= step_;", "return true;", (PAGER,)),
+    ("paging", "the simulation forgets to tell the policy of hits", "cpp/experts/cache_simulation.cpp",
+     "    cache->use(key);\n", "    if (cache->find(key) < 0) cache->use(key);\n", (PAGER,)),
+    ("record", "a damaged record is taken", "python/expertree/expert_record.py",
+     'if binascii.crc32(raw) != body["crc32"]:', "if False:", (PAGER,)),
+    ("record", "a record is written in place", "python/expertree/expert_record.py",
+     "descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=\".part\")",
+     "descriptor, temporary = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), str(target)", (PAGER,)),
     # Architecture.
     ("architecture", "llama turns halves, not pairs", "cpp/model/arch/llama.cpp",
      "RopeStyle::kConsecutive", "RopeStyle::kSplitHalf", (GOLDEN,)),

@@ -36,8 +36,8 @@ if [ "$kind" = asan ]; then
   # The tests that run C++ in their own process; text, command line and tools are Python.
   if [ $# -eq 0 ]; then
     set -- -q tests/isa tests/equivalence tests/golden/test_conformance.py
-    for name in bad_models canonical_math dequantize fuzz_corpus_gguf gguf_cases gguf_reader inspect moe_cases random \
-      sampler sampler_exactness session thread_pool; do
+    for name in async_reader bad_models cache_policies canonical_math dequantize fuzz_corpus_gguf gguf_cases \
+      gguf_reader inspect moe_cases pager random sampler sampler_exactness session thread_pool; do
       set -- "$@" "tests/unit/test_$name.py"
     done
   fi
@@ -47,7 +47,7 @@ fi
 export TSAN_OPTIONS=halt_on_error=1:exitcode=66
 export OPENBLAS_NUM_THREADS=1  # numpy's own threads are not instrumented, and would be taken for racing
 [ $# -gt 0 ] || set -- -q tests/unit/test_thread_pool.py tests/unit/test_session.py tests/unit/test_moe_cases.py \
-  tests/equivalence
+  tests/unit/test_async_reader.py tests/unit/test_pager.py tests/equivalence
 # Without random addresses: GCC 12's ThreadSanitizer knows few memory layouts.
 LD_PRELOAD="$(library libtsan.so) $(library libstdc++.so)" exec setarch "$(uname -m)" -R \
   "$python" tools/test_build.py "$build" -p no:cacheprovider --capture=sys "$@"

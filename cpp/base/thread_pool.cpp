@@ -1,5 +1,6 @@
 #include "cpp/base/thread_pool.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "cpp/base/clock.h"
@@ -30,10 +31,10 @@ void pause_cpu() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int n_threads) {
+ThreadPool::ThreadPool(int n_threads) : ranges_(static_cast<size_t>(std::max(1, n_threads))) {
   ET_CHECK(n_threads >= 1);
   try {
-    for (int i = 1; i < n_threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+    for (int i = 1; i < n_threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
   } catch (const std::system_error& error) {
     stop_ = true;
     job_ += kOneJob;
@@ -54,20 +55,30 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::work() {
-  for (;;) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= n_tasks_) return;
-    try {
-      trampoline_(function_, task);
-    } catch (...) {
-      std::lock_guard<std::mutex> lock(error_mutex_);
-      if (!error_) error_ = std::current_exception();
+void ThreadPool::call(int64_t task) {
+  try {
+    trampoline_(function_, task);
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void ThreadPool::work(int thread) {
+  const auto n_ranges = static_cast<int>(ranges_.size());
+  for (int i = 0; i < n_ranges; ++i) {
+    Range& range = ranges_[static_cast<size_t>((thread + i) % n_ranges)];
+    for (;;) {
+      // The plain read spares a range that is used up the traffic of everybody's fetch_add.
+      if (range.next.load(std::memory_order_relaxed) >= range.end) break;
+      const int64_t task = range.next.fetch_add(1, std::memory_order_relaxed);
+      if (task >= range.end) break;
+      call(task);
     }
   }
 }
 
-void ThreadPool::worker_loop() {
+void ThreadPool::worker_loop(int thread) {
   uint64_t seen = 0;
   const auto is_new = [&] { return job_number(job_.load()) != seen; };
   for (;;) {
@@ -87,7 +98,7 @@ void ThreadPool::worker_loop() {
     seen = job_number(job);
     while ((job & kOpen) != 0 && job_number(job) == seen) {
       if (!job_.compare_exchange_weak(job, job + 1)) continue;
-      work();
+      work(thread);
       job_.fetch_sub(1);
       break;
     }
@@ -102,8 +113,12 @@ void ThreadPool::run(int64_t n_tasks, Trampoline trampoline, const void* functio
   }
   trampoline_ = trampoline;
   function_ = function;
-  n_tasks_ = n_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
+  const auto n_ranges = static_cast<int64_t>(ranges_.size());
+  for (int64_t i = 0; i < n_ranges; ++i) {
+    Range& range = ranges_[static_cast<size_t>(i)];
+    range.next.store(n_tasks / n_ranges * i + std::min(i, n_tasks % n_ranges), std::memory_order_relaxed);
+    range.end = n_tasks / n_ranges * (i + 1) + std::min(i + 1, n_tasks % n_ranges);
+  }
   // Sequentially consistent with the parked count: either the worker sees the new job, or this thread sees it parked.
   job_.store((job_number(job_.load()) + 1) * kOneJob + kOpen);
   if (n_parked_.load() > 0) {
@@ -112,7 +127,7 @@ void ThreadPool::run(int64_t n_tasks, Trampoline trampoline, const void* functio
     }
     park_.notify_all();
   }
-  work();
+  work(0);
   job_.fetch_and(~kOpen);
   for (int spins = 0; n_joined(job_.load()) != 0; ++spins) {
     pause_cpu();

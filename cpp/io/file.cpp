@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,9 +37,22 @@ class Descriptor {
 
 class RegularFile final : public File {
  public:
-  RegularFile(const std::string& path, uint64_t size, Descriptor fd) : File(path, size), fd_(std::move(fd)) {}
+  RegularFile(const std::string& path, const struct stat& status, Descriptor fd)
+      : File(path, static_cast<uint64_t>(status.st_size)), fd_(std::move(fd)), modified_(status.st_mtim) {}
 
   int descriptor() const override { return fd_.get(); }
+
+  void check_unchanged() const override {
+    struct stat now;
+    if (::fstat(fd_.get(), &now) != 0) return;  // a read says more
+    if (static_cast<uint64_t>(now.st_size) == size() && now.st_mtim.tv_sec == modified_.tv_sec &&
+        now.st_mtim.tv_nsec == modified_.tv_nsec) {
+      return;
+    }
+    throw Error(ErrorCode::kDevice,
+                printable(path()) + ": the file was changed while the model is in use: " + std::to_string(size()) +
+                    " bytes when it was opened, " + std::to_string(now.st_size) + " now; load the model again");
+  }
 
  protected:
   int64_t read_some(uint64_t offset, uint64_t size, std::byte* out) const override {
@@ -48,6 +62,7 @@ class RegularFile final : public File {
 
  private:
   Descriptor fd_;
+  struct timespec modified_;
 };
 
 [[noreturn]] void throw_open_failed(const std::string& path, int error) {
@@ -81,11 +96,7 @@ void File::read_exact(uint64_t offset, uint64_t size, std::byte* out) const {
   while (size > 0) {
     const int64_t n = read_some(offset, size, out);
     if (n == -EINTR) continue;
-    if (n < 0) {
-      throw Error(ErrorCode::kDevice, printable(path_) + ": reading " + std::to_string(size) + " bytes at byte " +
-                                          std::to_string(offset) + " failed: " + system_text(static_cast<int>(-n)) +
-                                          "; check the disk or the network mount");
-    }
+    if (n < 0) throw_read_failed(offset, size, static_cast<int>(-n));
     if (n == 0) {
       throw Error(ErrorCode::kDevice, printable(path_) + ": the file now ends at byte " + std::to_string(offset) +
                                           " but had " + std::to_string(size_) +
@@ -96,6 +107,25 @@ void File::read_exact(uint64_t offset, uint64_t size, std::byte* out) const {
     size -= static_cast<uint64_t>(n);
     out += n;
   }
+}
+
+void File::throw_read_failed(uint64_t offset, uint64_t size, int error) const {
+  throw Error(ErrorCode::kDevice, printable(path_) + ": reading " + std::to_string(size) + " bytes at byte " +
+                                      std::to_string(offset) + " failed: " + system_text(error) +
+                                      "; check the disk or the network mount");
+}
+
+bool File::is_cached(uint64_t offset, uint64_t size) const {
+  constexpr long kCachestat = 451;  // cachestat(2), the same number on every architecture
+  struct {
+    uint64_t offset, size;
+  } range{offset, size};
+  struct {
+    uint64_t n_cached, n_dirty, n_writeback, n_evicted, n_recently_evicted;  // pages
+  } found{};
+  if (descriptor() < 0 || size == 0 || ::syscall(kCachestat, descriptor(), &range, &found, 0) != 0) return false;
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return found.n_cached >= (offset + size - 1) / page - offset / page + 1;
 }
 
 std::unique_ptr<File> open_file(const std::string& path) {
@@ -119,7 +149,7 @@ std::unique_ptr<File> open_file(const std::string& path) {
   if (status.st_size == 0) {
     throw Error(ErrorCode::kModelFormat, printable(path) + ": the file is empty; download it again");
   }
-  return std::make_unique<RegularFile>(path, static_cast<uint64_t>(status.st_size), std::move(fd));
+  return std::make_unique<RegularFile>(path, status, std::move(fd));
 }
 
 }  // namespace expertree

@@ -25,6 +25,18 @@ class File {
   // The descriptor to map or to read asynchronously, or -1 when there is none.
   virtual int descriptor() const { return -1; }
 
+  // What a read through the descriptor into `out`, past read_some, gave: bytes, or -errno. Tests put faults in its place.
+  virtual int64_t descriptor_result(uint64_t offset, std::byte* out, int64_t result) const { return result; }
+
+  // Throws kDevice when the file was written to since it was opened: bytes read later would be another model's.
+  virtual void check_unchanged() const {}
+
+  // All of the range lies in the system's page cache. False where the system does not say (Linux before 6.5).
+  bool is_cached(uint64_t offset, uint64_t size) const;
+
+  // The system's error as kDevice, naming file and offset.
+  [[noreturn]] void throw_read_failed(uint64_t offset, uint64_t size, int error) const;
+
  protected:
   File(std::string path, uint64_t size) : path_(std::move(path)), size_(size) {}
 

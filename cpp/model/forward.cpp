@@ -25,7 +25,8 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
   result->expert_ids.resize(n_routed);
   result->expert_weights.resize(n_routed);
   for (int64_t begin = 0; begin < n; begin += kChunkRows) {
-    const Chunk chunk{state, batch, begin, std::min(kChunkRows, n - begin), request.routing ? result : nullptr};
+    const Chunk chunk{
+        state, batch, begin, std::min(kChunkRows, n - begin), request.routing ? result : nullptr, request.check_stop};
     embed(chunk);
     rotary_angles(chunk);
     for (int64_t layer = 0; layer < h_.n_layers; ++layer) {

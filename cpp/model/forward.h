@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "cpp/backend/activations.h"
@@ -23,6 +25,7 @@ class Forward {
     int64_t begin;
     int64_t n;
     ForwardResult* routing;  // null: do not record
+    const std::function<void()>& check_stop;
   };
 
   void embed(const Chunk& chunk);
@@ -33,6 +36,8 @@ class Forward {
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void mixture(const Chunk& chunk, int64_t layer);
   void route(const Chunk& chunk, int64_t layer);
+  void hint_next_layer(const Chunk& chunk, int64_t layer);
+  void run_experts(int64_t moe_layer, std::span<const int32_t> experts);
   void shared_expert(const Chunk& chunk, const MoeWeights& w);
   void add_to_residual(int64_t n, const float* y);
   void check_finite(const Chunk& chunk, int64_t layer) const;
@@ -57,6 +62,9 @@ class Forward {
   std::vector<float> outputs_;    // [n * n_used][n_embd], each expert's output kept apart
   std::vector<float> shared_gate_;  // [n]
   std::vector<int32_t> group_begin_, group_rows_, group_slots_;  // rows and slots by expert
+  Activations guessed_;                // [n][n_embd] what the next layer's router is asked about
+  std::vector<float> guessed_scores_;  // [n][n_experts]
+  std::vector<int32_t> wave_rows_;  // 0, 1, ...: rows of gate_, up_ and hidden_ while a wave of experts runs
 };
 
 }  // namespace expertree

@@ -1,5 +1,6 @@
 #include "cpp/model/model.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "cpp/base/error.h"
@@ -31,6 +32,25 @@ int thread_count(int requested) {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+// What the system keeps to itself beside everything that expertree takes: a tenth of what is free, 256 MiB to 1 GiB.
+uint64_t system_margin(uint64_t available) {
+  return std::clamp(available / 10, uint64_t{256} << 20, uint64_t{1} << 30);
+}
+
+// Scratch of a forward pass and logits, generously.
+constexpr uint64_t kScratchBytes = uint64_t{256} << 20;
+constexpr int64_t kDefaultContext = 4096;
+
+PagerOptions pager_options(const HyperParameters& h, const ModelOptions& options) {
+  PagerOptions experts = options.experts;
+  const uint64_t available = available_memory_bytes();
+  if (!options.leave_margin || available == 0) return experts;
+  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(kDefaultContext, h.n_ctx_train);
+  const uint64_t taken = system_margin(available) + kScratchBytes + SequenceState::bytes_needed(h, n_ctx);
+  experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
+  return experts;
+}
+
 }  // namespace
 
 Model::Model(std::string path, const ModelOptions& options)
@@ -41,20 +61,13 @@ Model::~Model() = default;
 
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
   std::shared_ptr<Model> model(new Model(path, options));
-  const GgufReader reader(path);
-  model->h_ = read_hyperparameters(reader);
-  uint64_t total = 0;
-  for (const GgufTensor& tensor : reader.tensors()) total += tensor.size_bytes;
-  uint64_t done = 0;
-  const auto advance = [&](uint64_t bytes) {
-    done += bytes;
-    if (progress) progress(done, total);
-  };
-  model->weights_ = load_weights(reader, model->h_, &model->arena_, advance);
-  model->weight_bytes_ = model->arena_.size_bytes();
-  model->expert_bytes_ = ResidentExperts::bytes_needed(model->weights_.experts);
-  require_memory(model->expert_bytes_, "holding the experts of " + path);
-  model->experts_ = std::make_unique<ResidentExperts>(model->weights_.experts, reader, advance);
+  const auto reader = std::make_shared<const GgufReader>(path, options.open);
+  if (options.experts.policy != "auto") find_policy(options.experts.policy);  // of a dense model, too
+  model->h_ = read_hyperparameters(*reader);
+  model->weights_ = load_weights(*reader, model->h_, &model->arena_, progress);
+  if (!model->weights_.experts.empty()) {
+    model->experts_ = std::make_unique<ExpertPager>(model->weights_.experts, reader, pager_options(model->h_, options));
+  }
   model->rope_ = std::make_unique<Rope>(model->h_, model->weights_.rope_factors);
   model->forward_ = std::make_unique<Forward>(*model);
   return model;

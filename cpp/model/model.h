@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cpp/backend/cpu_backend.h"
-#include "cpp/experts/resident_experts.h"
+#include "cpp/experts/expert_pager.h"
 #include "cpp/io/gguf_reader.h"
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/rope.h"
@@ -24,9 +24,14 @@ struct ModelOptions {
   int n_threads = 0;   // 0: one per core
   std::string isa;     // "": the best this CPU has; else scalar, avx2, avx512, neon
   ActivationMode activations = ActivationMode::kInt8;
+  // budget_bytes holds, or with leave_margin less of it: what leaves room for the system and a session.
+  PagerOptions experts;
+  bool leave_margin = false;
+  int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
+  FileOpener open = open_file;
 };
 
-// Called with bytes read and bytes in all while loading; may throw to stop.
+// Called with bytes read and bytes in all while loading; may throw to stop. Experts are read later.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 enum class LogitRows : uint8_t { kNone, kLast, kAll };
@@ -58,8 +63,9 @@ class Model {
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
   const char* isa() const { return backend_.kernels().name; }
   int n_threads() const { return backend_.n_threads(); }
-  uint64_t expert_bytes() const { return expert_bytes_; }
-  uint64_t weight_bytes() const { return weight_bytes_; }  // experts left out
+  uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
+  // nullptr for a model without experts.
+  ExpertPager* experts() const { return experts_.get(); }
 
   CpuBackend& backend() { return backend_; }
 
@@ -75,11 +81,9 @@ class Model {
   HyperParameters h_;
   ModelWeights weights_;
   PageBuffer arena_;
-  std::unique_ptr<ResidentExperts> experts_;
+  std::unique_ptr<ExpertPager> experts_;
   std::unique_ptr<Rope> rope_;
   CpuBackend backend_;
-  uint64_t expert_bytes_ = 0;
-  uint64_t weight_bytes_ = 0;
   std::mutex mutex_;
   std::unique_ptr<Forward> forward_;
 };

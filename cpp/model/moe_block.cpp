@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cpp/base/clock.h"
 #include "cpp/base/error.h"
 #include "cpp/kernels/canonical_math.h"
 #include "cpp/model/forward.h"
@@ -55,7 +56,6 @@ void Forward::route(const Chunk& chunk, int64_t layer) {
 void Forward::mixture(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = m_.weights_.layers[static_cast<size_t>(layer)].moe;
   const int64_t n_used = h_.moe.n_used;
-  const int64_t n_ff = h_.moe.n_ff;
   const int64_t n_slots = chunk.n * n_used;
   route(chunk, layer);
 
@@ -72,33 +72,20 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
     group_rows_[static_cast<size_t>(at)] = static_cast<int32_t>(s / n_used);
   }
 
-  gate_.resize(static_cast<size_t>(n_slots * n_ff));
-  up_.resize(static_cast<size_t>(n_slots * n_ff));
   outputs_.resize(static_cast<size_t>(n_slots * h_.n_embd));
-  std::vector<CpuBackend::Product> in;
-  std::vector<CpuBackend::Product> out;
-  for (int64_t e = 0; e < h_.moe.n_experts; ++e) {
-    const int64_t begin = group_begin_[static_cast<size_t>(e)];
-    const int64_t n = group_begin_[static_cast<size_t>(e) + 1] - begin;
-    if (n == 0) continue;
-    const int32_t* rows = group_rows_.data() + begin;
-    const int32_t* slots = group_slots_.data() + begin;
-    const auto weights = [&](ExpertProjection p) { return m_.experts_->weights(w.moe_layer, e, p); };
-    in.push_back({weights(kGate), gate_.data(), n_ff, nullptr, rows, slots, n});
-    in.push_back({weights(kUp), up_.data(), n_ff, nullptr, rows, slots, n});
-    out.push_back({weights(kDown), outputs_.data(), h_.n_embd, nullptr, slots, slots, n});
+  std::vector<int32_t> used;
+  for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
+    if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
   }
-  backend_.matmul(normed_, in);
-  hidden_.reset(n_slots, n_ff);
-  backend_.pool().parallel_for(n_slots, [&](int64_t s) {
-    backend_.kernels().silu_mul(gate_.data() + s * n_ff, up_.data() + s * n_ff, n_ff, hidden_.row(s));
-  });
-  backend_.matmul(hidden_, out);
-
+  ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read the missing ones
+  hint_next_layer(chunk, layer);
   if (h_.moe.shared != SharedExpert::kNone) {
     shared_expert(chunk, w);  // leaves its output, scaled, in output_
   } else {
     output_.assign(static_cast<size_t>(chunk.n * h_.n_embd), 0.0f);
+  }
+  for (auto wave = lease.next(chunk.check_stop); !wave.empty(); wave = lease.next(chunk.check_stop)) {
+    run_experts(w.moe_layer, wave);
   }
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
     std::vector<float> sum(static_cast<size_t>(h_.n_embd), 0.0f);
@@ -110,6 +97,42 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
     float* y = output_.data() + r * h_.n_embd;
     for (int64_t i = 0; i < h_.n_embd; ++i) y[i] = sum[static_cast<size_t>(i)] + y[i];
   });
+}
+
+// Runs experts that are in memory, on the rows that chose them, into the rows' slots of outputs_.
+void Forward::run_experts(int64_t moe_layer, std::span<const int32_t> experts) {
+  const int64_t start_us = now_us();
+  const int64_t n_ff = h_.moe.n_ff;
+  const auto size_of = [this](int32_t e) {
+    return group_begin_[static_cast<size_t>(e) + 1] - group_begin_[static_cast<size_t>(e)];
+  };
+  int64_t n_rows = 0;
+  for (const int32_t e : experts) n_rows += size_of(e);
+  gate_.resize(static_cast<size_t>(n_rows * n_ff));
+  up_.resize(static_cast<size_t>(n_rows * n_ff));
+  wave_rows_.resize(static_cast<size_t>(n_rows));
+  std::iota(wave_rows_.begin(), wave_rows_.end(), 0);
+  std::vector<CpuBackend::Product> in;
+  std::vector<CpuBackend::Product> out;
+  int64_t begin = 0;
+  for (const int32_t e : experts) {
+    const int64_t n = size_of(e);
+    const int32_t* rows = group_rows_.data() + group_begin_[static_cast<size_t>(e)];
+    const int32_t* slots = group_slots_.data() + group_begin_[static_cast<size_t>(e)];
+    const int32_t* wave_rows = wave_rows_.data() + begin;
+    const auto weights = [&](ExpertProjection p) { return m_.experts_->weights(moe_layer, e, p); };
+    in.push_back({weights(kGate), gate_.data(), n_ff, nullptr, rows, wave_rows, n});
+    in.push_back({weights(kUp), up_.data(), n_ff, nullptr, rows, wave_rows, n});
+    out.push_back({weights(kDown), outputs_.data(), h_.n_embd, nullptr, wave_rows, slots, n});
+    begin += n;
+  }
+  backend_.matmul(normed_, in);
+  hidden_.reset(n_rows, n_ff);
+  backend_.pool().parallel_for(n_rows, [&](int64_t r) {
+    backend_.kernels().silu_mul(gate_.data() + r * n_ff, up_.data() + r * n_ff, n_ff, hidden_.row(r));
+  });
+  backend_.matmul(hidden_, out);
+  m_.experts_->record_run(static_cast<int64_t>(experts.size()), n_rows, now_us() - start_us);
 }
 
 void Forward::shared_expert(const Chunk& chunk, const MoeWeights& w) {

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
+from expertree.errors import DeviceError, ModelFormatError, OutOfMemoryError
+from expertree.expert_plan import MERGED_EXPERTS, ONE_EXPERT, Residency, layer_slots, predict
+from expertree.expert_record import Costs, load_record, record_path
 from expertree.inspect_report import render
 from expertree.machine_memory import MachineMemory, read_machine_memory
 from expertree.model_description import (
@@ -32,11 +36,11 @@ __all__ = ["ModelDescription", "describe", "render"]
 
 # Not measured per model: the process itself, logits, and the activations of one batch.
 WORKING_BYTES = 256 * 2**20
-# Whether experts may stay on disk until a token needs them. Becomes true with the pager in cpp/experts.
-HAS_EXPERT_PAGING = False
+# Whether experts may stay on disk until a token needs them (cpp/experts).
+HAS_EXPERT_PAGING = True
+# Of the experts, where no budget is asked for.
+_SHOWN_SHARES = (0.25, 0.5, 0.75, 1.0)
 
-_EXPERTS = re.compile(r"^blk\.(\d{1,6})\.ffn_(gate_up|gate|up|down)_exps\.(weight|bias|scale)$")
-_ONE_EXPERT = re.compile(r"^blk\.(\d{1,6})\.ffn_(gate|up|down)\.(\d{1,6})\.(weight|bias|scale)$")
 _KV_WEIGHT = re.compile(r"^blk\.(\d{1,6})\.attn_(k|v|kv_a_mqa)\.weight$")
 _RECURRENT = re.compile(r"^blk\.(\d{1,6})\.ssm_conv1d\.weight$")
 
@@ -48,11 +52,16 @@ class TensorRow(Protocol):
     type: str
     shape: tuple[int, ...]
     size_bytes: int
+    offset: int
     is_supported: bool
 
 
-def describe(path: str | Path, n_ctx: int = 4096, memory: MachineMemory | None = None) -> ModelDescription:
+def describe(
+    path: str | Path, n_ctx: int = 4096, memory: MachineMemory | None = None, budgets: Sequence[int] = ()
+) -> ModelDescription:
     """Reads the file (of a split set, the first part) and this machine's memory, or takes `memory` instead.
+
+    `budgets`: bytes of memory for experts whose residency and speed to predict; those that are too small are problems.
 
     Raises what `GgufReader` raises: `ModelFormatError`, `UnsupportedError`, `InvalidRequestError`, `DeviceError`.
     """
@@ -89,6 +98,7 @@ def describe(path: str | Path, n_ctx: int = 4096, memory: MachineMemory | None =
         memory=memory,
         tiers=_tiers(need, memory, reader.file_bytes, Path(reader.paths[0])),
         verdict=_verdict(facts.architecture, need, memory, formats),
+        residency=_residency(Path(reader.paths[0]), tensors, experts, budgets, problems),
         problems=problems,
     )
 
@@ -162,7 +172,7 @@ def _formats(tensors: list[TensorRow]) -> list[FormatUse]:
 
 
 def _is_expert(tensor: TensorRow) -> bool:
-    return _EXPERTS.match(tensor.name) is not None or _ONE_EXPERT.match(tensor.name) is not None
+    return MERGED_EXPERTS.match(tensor.name) is not None or ONE_EXPERT.match(tensor.name) is not None
 
 
 def _experts(tensors: list[TensorRow], facts: _Facts, problems: list[str]) -> tuple[Experts | None, int]:
@@ -172,7 +182,7 @@ def _experts(tensors: list[TensorRow], facts: _Facts, problems: list[str]) -> tu
     layer_bytes: dict[int, int] = {}
     n_experts = 0
     for tensor in tensors:
-        merged, single = _EXPERTS.match(tensor.name), _ONE_EXPERT.match(tensor.name)
+        merged, single = MERGED_EXPERTS.match(tensor.name), ONE_EXPERT.match(tensor.name)
         if merged is None and single is None:
             continue
         match = merged or single
@@ -318,6 +328,33 @@ def _tiers(need: Need, memory: MachineMemory, file_bytes: int, first_part: Path)
         Tier("RAM", _fixed_bytes(need) + need.expert_bytes, memory.available_bytes, ram_note),
         Tier("disk", file_bytes, free_bytes, disk_note),
     ]
+
+
+def _residency(
+    path: Path, tensors: list[TensorRow], experts: Experts | None, budgets: Sequence[int], problems: list[str]
+) -> list[Residency]:
+    """One entry per budget, from what earlier runs on this machine measured."""
+    from expertree._core import direct_read_alignment
+
+    layers = layer_slots(tensors, int(direct_read_alignment(str(path)))) if experts is not None else []
+    if experts is None or experts.n_used is None or not layers:
+        return []
+    total = sum(layer.n_experts * layer.slot_bytes for layer in layers)
+    try:
+        record = load_record(record_path(path))
+    except (ModelFormatError, DeviceError) as error:
+        problems.append(str(error))
+        record = None
+    rates, costs = (record.rates, record.costs) if record is not None else (None, Costs())
+    n_used = max(1, min(_largest(experts.n_used), experts.n_experts))
+    found = []
+    for budget in budgets or [int(share * total) for share in _SHOWN_SHARES]:
+        try:
+            found.append(predict(layers, budget, n_used, rates, costs))
+        except OutOfMemoryError as error:
+            if budgets:
+                problems.append(str(error))
+    return found
 
 
 def _verdict(architecture: str | None, need: Need, memory: MachineMemory, formats: list[FormatUse]) -> Verdict:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from expertree.expert_plan import Residency
 from expertree.model_description import Experts, FormatUse, ModelDescription, Need, Tier, Tokenizer
 from expertree.quantity_text import bytes_text, count_text, numbers_text, safe_text
 
@@ -41,6 +42,7 @@ def _sections(d: ModelDescription) -> list[tuple[str, list[tuple[str, ...]]]]:
         ("Formats", _format_rows(d.formats)),
         ("Tokenizer", _tokenizer_rows(d.tokenizer)),
         ("Memory", _need_rows(d.need)),
+        ("Experts in memory, by --ram", [_residency_row(row) for row in d.residency]),
         ("This machine", [_tier_row(tier) for tier in d.tiers]),
         ("Problems", [(problem,) for problem in d.problems]),
     ]
@@ -113,6 +115,17 @@ def _need_rows(need: Need) -> list[tuple[str, ...]]:
         rows.append(("recurrent state", bytes_text(need.recurrent_bytes)))
     rows.append(("working memory (estimate)", bytes_text(need.working_bytes)))
     return rows
+
+
+def _residency_row(row: Residency) -> tuple[str, ...]:
+    speed = "speed not measured here yet" if row.tokens_per_second is None else f"{row.tokens_per_second:.1f} tokens/s"
+    return (
+        bytes_text(row.ram_bytes),
+        f"{row.resident_share:.0%} of the experts",
+        f"{row.hit_rate:.0%} of uses from memory",
+        f"{bytes_text(int(row.read_bytes_per_token))} read per token",
+        speed,
+    )
 
 
 def _tier_row(tier: Tier) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,9 @@ import numpy.typing as npt
 
 from expertree import _core
 from expertree.errors import InvalidRequestError, ModelFormatError, UnsupportedError
+from expertree.expert_record import Costs, ExpertRecord, load_record, record_path, save_record
 from expertree.generation import Generation, TextOptions, run_generation
+from expertree.memory_size import parse_budget
 from expertree.sampling import SamplingParams
 from expertree.session import Session, to_ids
 from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
@@ -27,7 +30,13 @@ class Model:
     Args:
         path: the file.
         threads: worker threads; 0 takes one per core. The result never depends on it.
-        ram: budget for expert weights; only "all" until expert paging is built.
+        ram: memory for expert weights. "auto" keeps all that leave room for a session of n_ctx tokens and for the
+            system (a tenth of what is free, 256 MiB to 1 GiB); "all" keeps all or refuses; a size such as "6GiB" or a
+            number of bytes is never exceeded. Experts that are not in memory are read when a token needs them. The
+            result never depends on it.
+        policy: which experts stay when not all do: "auto", or a name of `policy_names()`.
+        record: remember how often experts are used, and what they cost, for the next start: a path, True for a file in
+            the cache folder, False for no. Read when the model is loaded, written by `save_record` and `close`.
         vram: budget for expert weights on a GPU; only 0 until a GPU backend is built.
         isa: instruction set by name (scalar, avx2, avx512); None takes the best here. All give the same bits.
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
@@ -44,7 +53,9 @@ class Model:
         path: str | os.PathLike[str],
         *,
         threads: int = 0,
-        ram: str = "all",
+        ram: str | int = "auto",
+        policy: str = "auto",
+        record: bool | str | os.PathLike[str] = False,
         vram: int = 0,
         isa: str | None = None,
         n_ctx: int | None = None,
@@ -52,20 +63,36 @@ class Model:
         pre: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
-        if ram != "all":
-            raise UnsupportedError(f"ram={ram!r}: this version holds all experts in memory; use ram='all'")
+        budget = parse_budget(ram)
         if vram != 0:
             raise UnsupportedError(f"vram={vram!r}: this build has no GPU backend; use vram=0")
         if activations not in ("int8", "f32"):
             raise InvalidRequestError(f"activations is {activations!r}; expected 'int8' or 'f32'")
         self.path = Path(path)
         self._pre = pre
+        self._record_path = _record_path(record, self.path)
+        profile = _saved_profile(record, self._record_path)
         try:
-            self._core = _core.Model.load(os.fspath(path), threads, isa or "", activations == "f32", progress)
+            self._core = _core.Model.load(
+                os.fspath(path),
+                threads,
+                isa or "",
+                activations == "f32",
+                progress,
+                expert_budget=budget.size_bytes,
+                leave_margin=budget.leave_margin,
+                n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
+                policy=policy,
+                profile=[] if profile is None else profile.ravel().tolist(),
+            )
         except TypeError as error:
-            raise InvalidRequestError(f"Model({path!r}, threads={threads!r}, isa={isa!r}): wrong type") from error
+            raise InvalidRequestError(
+                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}): wrong type"
+            ) from error
+        if self._core.experts is None and budget.size_bytes is not None:
+            warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
         default = min(DEFAULT_CONTEXT, int(self._core.n_ctx_train))
-        self.n_ctx = default if n_ctx is None else _checked_context(n_ctx)
+        self.n_ctx = default if n_ctx is None else n_ctx
 
     # Facts about the model.
 
@@ -135,6 +162,52 @@ class Model:
                 f"{self.path} has no chat template; use generate with a plain prompt, or a chat-tuned model"
             )
         return ChatTemplate.from_tokenizer(self.tokenizer)
+
+    # Its experts.
+
+    @property
+    def experts(self) -> dict[str, Any]:
+        """What the expert pager holds and did: bytes, slots, hits, misses, reads, waiting; {} for a dense model.
+
+        budget_bytes is what slots take, all_bytes what all experts would take, least_bytes the smallest `ram` that
+        works. uses = hits (in memory when a step asked) + late (being read then) + misses.
+        """
+        pager = self._core.experts
+        return {} if pager is None else dict(pager.stats)
+
+    def memory(self, n_ctx: int | None = None) -> dict[str, int]:
+        """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
+        weights), kv_bytes."""
+        length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
+        return {
+            "expert_bytes": int(self.experts.get("budget_bytes", 0)),
+            "weight_bytes": int(self._core.weight_bytes),
+            "kv_bytes": int(self._core.kv_bytes(length)),
+        }
+
+    def load_experts(self) -> None:
+        """Waits until all experts that have room are in memory. They come by themselves; this is for measurements.
+
+        Raises:
+            DeviceError: one of them cannot be read.
+        """
+        if self._core.experts is not None:
+            self._core.experts.fill()
+
+    def save_record(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Saves how often experts are used and what they cost, for the next start (`record=`).
+
+        Raises:
+            DeviceError: the disk does not take it; an earlier record stays as it was.
+            InvalidRequestError: no path here, and none when the model was loaded.
+        """
+        target = path if path is not None else self._record_path
+        if target is None:
+            raise InvalidRequestError("save_record needs a path, or a model that was loaded with record=True")
+        pager = self._core.experts
+        if pager is not None:
+            rates = np.array(pager.profile(), np.float32).reshape(pager.n_layers, pager.n_experts)
+            save_record(target, ExpertRecord(rates, Costs(**pager.costs)))
 
     # Running it.
 
@@ -222,6 +295,29 @@ class Model:
         ids, reasoning_open = encode_messages(self, messages, tools, template_args)
         options = text_options(max_tokens, stop, split_reasoning=True, reasoning_open=reasoning_open)
         return run_generation(self.session(**sampling), self.tokenizer, ids, options, stream)
+
+
+def _record_path(record: bool | str | os.PathLike[str], model: Path) -> Path | None:
+    if isinstance(record, bool):
+        return record_path(model) if record and model.is_file() else None
+    return Path(record)
+
+
+def _saved_profile(record: bool | str | os.PathLike[str], path: Path | None) -> npt.NDArray[np.float32] | None:
+    if path is None:
+        return None
+    try:
+        saved = load_record(path)
+    except ModelFormatError:
+        if record is not True:
+            raise
+        return None  # our own file in the cache folder: the next save replaces it
+    return None if saved is None else saved.rates
+
+
+def policy_names() -> list[str]:
+    """Cache policies that `Model(policy=...)` takes, besides "auto". "pinned" needs a record of earlier use."""
+    return [str(name) for name in _core.policy_names() if name != "belady"]
 
 
 def _checked_context(n_ctx: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from expertree.expert_plan import Residency
 from expertree.machine_memory import MachineMemory
 
 
@@ -70,7 +71,7 @@ class Need:
 
     n_ctx: int
     expert_bytes: int
-    min_expert_bytes: int  # the experts that one token uses in one layer must be in memory together
+    min_expert_bytes: int  # the experts that one token uses in one layer; fewer would run, one after another
     other_weight_bytes: int
     kv_cache_bytes: int | None  # F32 keys and values of n_ctx tokens; None when the file does not say enough
     recurrent_bytes: int
@@ -115,4 +116,5 @@ class ModelDescription:
     memory: MachineMemory
     tiers: list[Tier]
     verdict: Verdict
+    residency: list[Residency] = field(default_factory=list)  # by budget
     problems: list[str] = field(default_factory=list)

@@ -84,16 +84,25 @@ void bind_model(nb::module_& m) {
   nb::class_<Model>(m, "Model")
       .def_static(
           "load",
-          [](const std::string& path, int threads, const std::string& isa, bool reference, const nb::object& progress) {
+          [](const std::string& path, int threads, const std::string& isa, bool reference, const nb::object& progress,
+             std::optional<uint64_t> expert_budget, bool leave_margin, int64_t n_ctx, const std::string& policy,
+             const std::vector<float>& profile) {
             ModelOptions options;
             options.n_threads = threads;
             options.isa = isa;
             options.activations = reference ? ActivationMode::kReference : ActivationMode::kInt8;
+            options.experts.budget_bytes = expert_budget.value_or(kAllExperts);
+            options.experts.policy = policy;
+            options.experts.profile = profile;
+            options.leave_margin = leave_margin;
+            options.n_ctx = n_ctx;
             const LoadProgress report = load_progress(progress);
             nb::gil_scoped_release released;
             return Model::load(path, options, report);
           },
-          "path"_a, "threads"_a = 0, "isa"_a = "", "reference"_a = false, "progress"_a = nb::none())
+          "path"_a, "threads"_a = 0, "isa"_a = "", "reference"_a = false, "progress"_a = nb::none(),
+          "expert_budget"_a = nb::none(), "leave_margin"_a = false, "n_ctx"_a = 0, "policy"_a = "auto",
+          "profile"_a = std::vector<float>())
       .def_prop_ro("path", [](const Model& model) { return model.path(); })
       .def_prop_ro("arch", [](const Model& model) { return model.hyperparameters().arch; })
       .def_prop_ro("n_layers", [](const Model& model) { return model.hyperparameters().n_layers; })
@@ -105,7 +114,7 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("n_moe_layers", &Model::n_moe_layers)
       .def_prop_ro("isa", &Model::isa)
       .def_prop_ro("threads", &Model::n_threads)
-      .def_prop_ro("expert_bytes", &Model::expert_bytes)
+      .def_prop_ro("experts", &Model::experts, nb::rv_policy::reference_internal, "None for a dense model.")
       .def_prop_ro("weight_bytes", &Model::weight_bytes)
       .def(
           "kv_bytes",

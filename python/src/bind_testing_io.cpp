@@ -6,13 +6,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cpp/io/file.h"
 #include "cpp/io/gguf_reader.h"
 #include "cpp/io/mapped_file.h"
+#include "python/src/faulty_file.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -20,22 +24,29 @@ using namespace nb::literals;
 namespace expertree {
 namespace {
 
-struct Faults {
-  uint64_t max_read_bytes = UINT64_MAX;  // a read gives at most so many: short reads
-  uint64_t interrupt_every = 0;          // every n-th read fails with EINTR; 0: none
-  uint64_t fail_at = UINT64_MAX;         // reads that reach this byte stop before it, then fail with EIO
-  uint64_t end_at = UINT64_MAX;          // the file was cut here after it was opened
-};
-
 class FaultyFile final : public File {
  public:
   FaultyFile(std::unique_ptr<File> file, const Faults& faults)
       : File(file->path(), file->size()), file_(std::move(file)), faults_(faults) {}
 
+  int descriptor() const override { return faults_.descriptor ? file_->descriptor() : -1; }
+  void check_unchanged() const override { file_->check_unchanged(); }
+
+  int64_t descriptor_result(uint64_t offset, std::byte* out, int64_t result) const override {
+    if (result < 0) return result;
+    int64_t given = fault_of(n_reads_.fetch_add(1) + 1);
+    if (given == 0 && offset >= faults_.fail_at) given = -EIO;
+    if (given == 0) given = static_cast<int64_t>(std::min(static_cast<uint64_t>(result), faults_.max_read_bytes));
+    // What is said not to have been read must not be there.
+    const int64_t kept = std::max<int64_t>(given, 0);
+    std::memset(out + kept, 0xff, static_cast<size_t>(result - kept));
+    return given;
+  }
+
  protected:
   int64_t read_some(uint64_t offset, uint64_t size, std::byte* out) const override {
-    const uint64_t call = n_reads_.fetch_add(1) + 1;
-    if (faults_.interrupt_every != 0 && call % faults_.interrupt_every == 0) return -EINTR;
+    const int64_t fault = fault_of(n_reads_.fetch_add(1) + 1);
+    if (fault < 0) return fault;
     if (offset >= faults_.end_at) return 0;
     if (offset >= faults_.fail_at) return -EIO;
     size = std::min({size, faults_.max_read_bytes, faults_.end_at - offset, faults_.fail_at - offset});
@@ -44,15 +55,25 @@ class FaultyFile final : public File {
   }
 
  private:
+  // 0 or -errno, after the delay.
+  int64_t fault_of(uint64_t call) const {
+    if (faults_.interrupt_every != 0 && call % faults_.interrupt_every == 0) return -EINTR;
+    if (call <= faults_.first_fault) return 0;
+    if (faults_.delay_every != 0 && call % faults_.delay_every == 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(faults_.delay_us));
+    }
+    return faults_.fail_every != 0 && call % faults_.fail_every == 0 ? -EIO : 0;
+  }
+
   std::unique_ptr<File> file_;
   Faults faults_;
   mutable std::atomic<uint64_t> n_reads_{0};
 };
 
 nb::bytes read_file(const std::string& path, uint64_t offset, uint64_t size, const Faults& faults) {
-  const FaultyFile file(open_file(path), faults);
+  const std::unique_ptr<File> file = with_faults(open_file(path), faults);
   std::string bytes(size, '\0');
-  file.read_exact(offset, size, reinterpret_cast<std::byte*>(bytes.data()));
+  file->read_exact(offset, size, reinterpret_cast<std::byte*>(bytes.data()));
   return nb::bytes(bytes.data(), bytes.size());
 }
 
@@ -87,6 +108,10 @@ void bind_look_ups(nb::module_& m) {
 
 }  // namespace
 
+std::unique_ptr<File> with_faults(std::unique_ptr<File> file, const Faults& faults) {
+  return std::make_unique<FaultyFile>(std::move(file), faults);
+}
+
 void bind_testing_io(nb::module_& m) {
   nb::class_<Faults>(m, "Faults", "Faults that a file's reads meet.")
       .def(
@@ -95,7 +120,13 @@ void bind_testing_io(nb::module_& m) {
             new (self) Faults{max_read_bytes, interrupt_every, fail_at, end_at};
           },
           nb::kw_only(), "max_read_bytes"_a = UINT64_MAX, "interrupt_every"_a = 0, "fail_at"_a = UINT64_MAX,
-          "end_at"_a = UINT64_MAX);
+          "end_at"_a = UINT64_MAX)
+      .def_rw("max_read_bytes", &Faults::max_read_bytes)
+      .def_rw("fail_every", &Faults::fail_every)
+      .def_rw("first_fault", &Faults::first_fault)
+      .def_rw("delay_every", &Faults::delay_every)
+      .def_rw("delay_us", &Faults::delay_us)
+      .def_rw("descriptor", &Faults::descriptor);
   m.def("read_file", &read_file, "path"_a, "offset"_a, "size"_a, "faults"_a);
   m.def("map_file", &map_file, "path"_a);
   m.def("mapped_tensor", &mapped_tensor, "reader"_a, "name"_a);
@@ -103,7 +134,7 @@ void bind_testing_io(nb::module_& m) {
       "open_gguf_with_faults",
       [](const std::string& path, const Faults& faults) {
         return new GgufReader(path, [&](const std::string& part) -> std::unique_ptr<File> {
-          return std::make_unique<FaultyFile>(open_file(part), faults);
+          return with_faults(open_file(part), faults);
         });
       },
       "path"_a, "faults"_a, nb::rv_policy::take_ownership);

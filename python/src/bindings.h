@@ -8,8 +8,11 @@ namespace expertree {
 void bind_gguf(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
 void bind_merge_experts(nanobind::module_& m);
+void bind_expert_pager(nanobind::module_& m);
+void bind_pager(nanobind::module_& m);
 void bind_testing_io(nanobind::module_& m);
 void bind_testing_kernels(nanobind::module_& m);
+void bind_testing_pager(nanobind::module_& m);
 void bind_testing_sample(nanobind::module_& m);
 void bind_testing_tensor(nanobind::module_& m);
 void bind_testing_threads(nanobind::module_& m);

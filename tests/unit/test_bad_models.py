@@ -158,7 +158,8 @@ def test_bad_options(tiny: Callable[..., Path]) -> None:
     refused(path, expertree.InvalidRequestError, "mmx", isa="mmx")
     refused(path, expertree.InvalidRequestError, "-1", threads=-1)
     refused(path, expertree.InvalidRequestError, "n_ctx", n_ctx=0)
-    refused(path, expertree.UnsupportedError, "ram", ram="1GiB")
+    refused(path, expertree.InvalidRequestError, "ram", ram="lots")
+    refused(path, expertree.InvalidRequestError, "policy", policy="fifo")
     refused(path, expertree.UnsupportedError, "vram", vram=1)
     refused(path, expertree.InvalidRequestError, "activations", activations="int4")
 

@@ -154,6 +154,7 @@ def test_no_tokens(cli: RunCli, model: Path) -> None:
         ["--ctx", "0"],
         ["-n", "-1"],
         ["--ram", "lots"],
+        ["--policy", "belady"],
         ["--vram", "-1GiB"],
         ["--isa", "z80"],
         ["-p", "hello", "-f", "file"],
@@ -198,7 +199,7 @@ def test_errors_of_a_run(cli: RunCli, model: Path, tmp_path: Path) -> None:
     assert_one_line_error(cli(*generate, "--ctx", 3), "context")
     assert_one_line_error(cli("generate", model, "-p", ""), "empty")
     assert_one_line_error(cli("generate", model, "-f", tmp_path / "missing.txt"), "missing.txt: No such file")
-    assert_one_line_error(cli(*generate, "--ram", "1GiB"), "ram")
+    assert "has no experts" in cli(*generate, "--ram", "1GiB", "-n", 1).err
     assert_one_line_error(cli(*generate, "--vram", "1GiB"), "vram")
     assert_one_line_error(cli(*generate, "--pre", "no-such"), "no-such")
     assert cli("chat", model, "-p", " ").status == 2
@@ -244,7 +245,7 @@ def test_inspect_shows_no_escape_sequence(cli: RunCli, tmp_path: Path) -> None:
 def test_models(cli: RunCli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EXPERTREE_CACHE", str(tmp_path))
     shown = cli("models")
-    assert shown.status == 0 and "smollm2-135m (the default)" in shown.out and "Apache-2.0" in shown.out
+    assert shown.status == 0 and "smollm2-8x135m (the default)" in shown.out and "Apache-2.0" in shown.out
     rows = {row["name"]: row for row in json.loads(cli("models", "--json").out)["models"]}
     assert list(rows) == ["smollm2-135m", "smollm2-8x135m"]
     assert all(row["name"] in shown.out and row["recipe"] in shown.out for row in rows.values())

@@ -25,6 +25,15 @@ void matmul_q5_k(const MatmulArgs& args);
 void matmul_q6_k(const MatmulArgs& args);
 void matmul_iq4_xs(const MatmulArgs& args);
 
+// The same by panels (panel.h), for many columns.
+void panel_q4_0(const MatmulArgs& args);
+void panel_q4_1(const MatmulArgs& args);
+void panel_q8_0(const MatmulArgs& args);
+void panel_iq4_nl(const MatmulArgs& args);
+void panel_q4_k(const MatmulArgs& args);
+void panel_q5_k(const MatmulArgs& args);
+void panel_q6_k(const MatmulArgs& args);
+
 void rms_norm(const float* x, const float* w, float eps, int64_t n, float* y);
 void softmax(const float* x, int64_t n, float* p);
 void silu_mul(const float* gate, const float* up, int64_t n, float* y);

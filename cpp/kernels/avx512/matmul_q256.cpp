@@ -166,23 +166,6 @@ struct Format256 {
   }
 };
 
-// In every dword, by vpshufb: a control byte of 0x80 gives zero, another counts from the dword's first byte.
-inline __m512i pick_bytes(__m512i v, uint32_t control) {
-  const __m128i dwords = _mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
-  const __m128i controls = _mm_add_epi8(_mm_set1_epi32(static_cast<int32_t>(control)), dwords);
-  return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(controls));
-}
-inline __m512i unsigned_byte(__m512i v, unsigned j) { return pick_bytes(v, 0x80808000u | j); }
-inline __m512i signed_byte_as_int16(__m512i v, unsigned j) {  // and zero above
-  return _mm512_srai_epi16(pick_bytes(v, 0x80800080u | j << 8), 8);
-}
-inline __m512i signed_byte_as_int32(__m512i v, unsigned j) {
-  return _mm512_srai_epi32(pick_bytes(v, 0x00808080u | j << 24), 24);
-}
-inline __m512i byte_pair(__m512i v, unsigned j, unsigned k) {  // two uint16
-  return pick_bytes(v, 0x80008000u | j | k << 16);
-}
-
 inline __m512i two_bits(__m512i v, int quarter) {
   return and_bytes(_mm512_srli_epi16(v, 2 * static_cast<unsigned>(quarter)), 3);
 }
@@ -399,9 +382,9 @@ struct IQ4_XS : Format256<IQ4_XS, BlockIQ4_XS, Shape{32, 32, false, 128, false}>
 
 void matmul_q2_k(const MatmulArgs& args) { matmul<Q2_K>(args); }
 void matmul_q3_k(const MatmulArgs& args) { matmul<Q3_K>(args); }
-void matmul_q4_k(const MatmulArgs& args) { matmul<Q4_K>(args); }
-void matmul_q5_k(const MatmulArgs& args) { matmul<Q5_K>(args); }
-void matmul_q6_k(const MatmulArgs& args) { matmul<Q6_K>(args); }
+void panel_q4_k(const MatmulArgs& args) { matmul<Q4_K>(args); }
+void panel_q5_k(const MatmulArgs& args) { matmul<Q5_K>(args); }
+void panel_q6_k(const MatmulArgs& args) { matmul<Q6_K>(args); }
 void matmul_iq4_xs(const MatmulArgs& args) { matmul<IQ4_XS>(args); }
 
 }  // namespace expertree::avx512

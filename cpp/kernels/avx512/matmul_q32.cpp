@@ -240,12 +240,12 @@ struct MXFP4 : Format32<MXFP4, BlockMXFP4, 12, false> {
 
 }  // namespace
 
-void matmul_q4_0(const MatmulArgs& args) { matmul<FourBits<BlockQ4_0, 8, false>>(args); }
-void matmul_q4_1(const MatmulArgs& args) { matmul<FourBits<BlockQ4_1, 0, true>>(args); }
+void panel_q4_0(const MatmulArgs& args) { matmul<FourBits<BlockQ4_0, 8, false>>(args); }
+void panel_q4_1(const MatmulArgs& args) { matmul<FourBits<BlockQ4_1, 0, true>>(args); }
 void matmul_q5_0(const MatmulArgs& args) { matmul<FiveBits<BlockQ5_0, 16, false>>(args); }
 void matmul_q5_1(const MatmulArgs& args) { matmul<FiveBits<BlockQ5_1, 0, true>>(args); }
-void matmul_q8_0(const MatmulArgs& args) { matmul<EightBits>(args); }
-void matmul_iq4_nl(const MatmulArgs& args) { matmul<IQ4_NL>(args); }
+void panel_q8_0(const MatmulArgs& args) { matmul<EightBits>(args); }
+void panel_iq4_nl(const MatmulArgs& args) { matmul<IQ4_NL>(args); }
 void matmul_mxfp4(const MatmulArgs& args) { matmul<MXFP4>(args); }
 
 }  // namespace expertree::avx512

@@ -61,6 +61,23 @@ inline void copy_from_rows(const std::byte* p, int64_t stride, T* out) {
   for (int r = 0; r < kPanelRows; ++r) std::memcpy(out + r, p + r * stride, sizeof(T));
 }
 
+// In every dword, by vpshufb: a control byte of 0x80 gives zero, another counts from the dword's first byte.
+inline __m512i pick_bytes(__m512i v, uint32_t control) {
+  const __m128i dwords = _mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+  const __m128i controls = _mm_add_epi8(_mm_set1_epi32(static_cast<int32_t>(control)), dwords);
+  return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(controls));
+}
+inline __m512i unsigned_byte(__m512i v, unsigned j) { return pick_bytes(v, 0x80808000u | j); }
+inline __m512i signed_byte_as_int16(__m512i v, unsigned j) {  // and zero above
+  return _mm512_srai_epi16(pick_bytes(v, 0x80800080u | j << 8), 8);
+}
+inline __m512i signed_byte_as_int32(__m512i v, unsigned j) {
+  return _mm512_srai_epi32(pick_bytes(v, 0x00808080u | j << 24), 24);
+}
+inline __m512i byte_pair(__m512i v, unsigned j, unsigned k) {  // two uint16
+  return pick_bytes(v, 0x80008000u | j | k << 16);
+}
+
 // Halves in the low or high 16 bits of 16 lanes.
 inline __m512 low_halves(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 inline __m512 high_halves(__m512i v) { return low_halves(_mm512_srli_epi32(v, 16)); }

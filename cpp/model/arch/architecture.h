@@ -59,8 +59,8 @@ HyperParameters read_hyperparameters(const GgufReader& reader);
 
 // Indexes the experts and loads all other weights into `arena`. A tensor that is missing, of the wrong shape or
 // format, or that the architecture has no use for is an error naming it. Rows of router and shared gate may be any
-// format; norms and biases must be F32. `advance(bytes)` is called after each piece; it may throw to stop.
+// format; norms and biases must be F32. `progress`, when given, is called after each piece and may throw to stop.
 ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, PageBuffer* arena,
-                          const std::function<void(uint64_t)>& advance);
+                          const std::function<void(uint64_t done, uint64_t total)>& progress);
 
 }  // namespace expertree

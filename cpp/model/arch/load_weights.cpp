@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cpp/base/error.h"
+#include "cpp/io/read_source.h"
 #include "cpp/model/arch/architecture.h"
 
 namespace expertree {
@@ -90,22 +92,37 @@ class TensorPlan {
 
   uint64_t bytes() const { return bytes_ + kOverread; }
 
-  void load(PageBuffer* arena, const std::function<void(uint64_t)>& advance) const {
+  void load(PageBuffer* arena, const std::function<void(uint64_t, uint64_t)>& progress) const {
     *arena = PageBuffer(bytes(), "the weights");
+    uint64_t total = 0;
+    for (const MatrixEntry& entry : matrices_) total += entry.tensor->size_bytes;
+    for (const VectorEntry& entry : vectors_) total += entry.tensor->size_bytes;
+    uint64_t done = 0;
+    const auto advance = [&](uint64_t bytes) {
+      done += bytes;
+      if (progress) progress(done, total);
+    };
+    std::vector<std::unique_ptr<ReadSource>> files;
+    for (size_t i = 0; i < reader_.paths().size(); ++i) {
+      files.push_back(std::make_unique<ReadSource>(reader_.file(static_cast<int32_t>(i)), true, true));
+    }
+    PageBuffer bounce;
+    const auto read = [&](const GgufTensor& tensor, uint64_t offset, uint64_t size, std::byte* out) {
+      files[static_cast<size_t>(tensor.file_index)]->read_anywhere(tensor.offset + offset, size, out, &bounce);
+      advance(size);
+    };
     std::byte* next = arena->data();
     for (const MatrixEntry& entry : matrices_) {
       for (uint64_t offset = 0; offset < entry.tensor->size_bytes; offset += kPieceBytes) {
         const uint64_t size = std::min(kPieceBytes, entry.tensor->size_bytes - offset);
-        reader_.read_tensor(*entry.tensor, offset, size, next + offset);
-        advance(size);
+        read(*entry.tensor, offset, size, next + offset);
       }
       entry.out->data = next;
       next += aligned(entry.tensor->size_bytes);
     }
     for (const VectorEntry& entry : vectors_) {
       entry.out->resize(static_cast<size_t>(entry.n));
-      reader_.read_tensor(*entry.tensor, 0, entry.tensor->size_bytes, reinterpret_cast<std::byte*>(entry.out->data()));
-      advance(entry.tensor->size_bytes);
+      read(*entry.tensor, 0, entry.tensor->size_bytes, reinterpret_cast<std::byte*>(entry.out->data()));
     }
   }
 
@@ -230,7 +247,7 @@ void plan_moe(TensorPlan* plan, const std::string& block, int64_t layer, const H
 }  // namespace
 
 ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, PageBuffer* arena,
-                          const std::function<void(uint64_t)>& advance) {
+                          const std::function<void(uint64_t, uint64_t)>& progress) {
   TensorPlan plan(reader);
   ModelWeights w;
   plan.matrix("token_embd.weight", h.n_embd, h.n_vocab, &w.token_embd);
@@ -252,7 +269,7 @@ ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, Pa
   }
   plan.refuse_unused();
   require_memory(plan.bytes(), "loading the weights of " + reader.paths()[0]);
-  plan.load(arena, advance);
+  plan.load(arena, progress);
   if (tied) w.output = w.token_embd;
   return w;
 }

@@ -54,6 +54,7 @@ def bench(
     docs/bench.md.
     """
     loaded = load_model(model, options)
+    loaded.load_experts()  # what is measured is the model in memory, or with --ram all of it that has room
     n_ctx = options.ctx or loaded.n_ctx_train
     cases = [case for case in default_cases(n_ctx) if not test or case.test in test]
     if not cases:

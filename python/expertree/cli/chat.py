@@ -15,7 +15,7 @@ from expertree.cli.chat_commands import ChatCommands
 from expertree.cli.chat_input import Turn, prompt_turns, read_turns
 from expertree.cli.conversation import Answer, Conversation
 from expertree.cli.failures import one_line
-from expertree.cli.loading import load_model
+from expertree.cli.loading import load_model, remember_experts
 from expertree.cli.options import CHAT_DEFAULTS, ModelOptions, SamplingOptions, command
 from expertree.cli.terminal import TextStream
 from expertree.errors import Error
@@ -105,6 +105,7 @@ def chat(
         if isinstance(sys.stdin, TextIOWrapper):  # the tokenizer takes any bytes
             sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
         chatting.run(read_turns(sys.stdin))
+    remember_experts(loaded)
 
 
 class _Chat:

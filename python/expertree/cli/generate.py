@@ -11,7 +11,7 @@ import typer
 
 from expertree.cli.failures import EXIT_INTERRUPTED
 from expertree.cli.interrupts import cancel_on_interrupt
-from expertree.cli.loading import load_model
+from expertree.cli.loading import load_model, remember_experts
 from expertree.cli.options import GENERATE_DEFAULTS, ModelOptions, SamplingOptions, command
 from expertree.cli.terminal import TextStream
 from expertree.errors import InvalidRequestError
@@ -71,6 +71,7 @@ def generate(
     out = TextStream(sys.stdout)
     with cancel_on_interrupt() as interrupt:
         generation = run_generation(session, loaded.tokenizer, ids, settings, None if as_json else out.write)
+    remember_experts(loaded)
     if as_json:
         print(json.dumps(_to_json(loaded, len(ids), generation)))
     else:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from expertree.cli.options import command
 from expertree.inspect_model import describe, render
+from expertree.memory_size import parse_size
 from expertree.models import resolve_model
 
 SCHEMA = "expertree.inspect/1"
@@ -23,6 +24,10 @@ def inspect(
     ctx: Annotated[
         int, typer.Option("--ctx", min=1, metavar="N", help="Context length to reckon the memory for, in tokens.")
     ] = 4096,
+    ram: Annotated[
+        list[str] | None,
+        typer.Option("--ram", metavar="SIZE", help="Predict for this budget of memory for experts; repeatable."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What is in a model file, and whether it would fit this machine, tier by tier. Loads nothing.
@@ -31,11 +36,21 @@ def inspect(
 
       expertree inspect model.gguf
       expertree inspect model-00001-of-00003.gguf --ctx 32768
+      expertree inspect model.gguf --ram 8GiB --ram 12GiB
       expertree inspect model.gguf --json | jq .verdict
+
+    Predicted speeds come from what earlier runs of this model on this machine measured.
     """
     path = resolve_model(model, Console(stderr=True, highlight=False))
-    description = describe(path, ctx)
+    description = describe(path, ctx, budgets=[_budget(text) for text in ram or []])
     if as_json:
         print(json.dumps({"schema": SCHEMA, **dataclasses.asdict(description)}))
     else:
         render(description, Console(highlight=False))
+
+
+def _budget(text: str) -> int:
+    size = parse_size(text)
+    if size is None:
+        raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB", param_hint="--ram")
+    return size

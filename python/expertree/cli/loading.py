@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.text import Text
 
 from expertree.cli.options import ModelOptions
-from expertree.errors import UnsupportedError
+from expertree.errors import DeviceError, UnsupportedError
 from expertree.model import Model
 from expertree.models import resolve_model
 
@@ -20,16 +22,28 @@ def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
     path = resolve_model(name_or_path, console)
     if options.vram not in (None, "0"):
         raise UnsupportedError(f"--vram {options.vram}: this build has no GPU backend; leave it out")
-    with _loading_bar(console, path.name) as report:
-        return Model(
+    with _loading_bar(console, path.name) as report, warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        model = Model(
             path,
             threads=options.threads,
-            ram=options.ram or "all",
+            ram=options.ram or "auto",
+            policy=options.policy or "auto",
+            record=True,
             isa=options.isa,
             n_ctx=options.ctx,
             pre=options.pre,
             progress=report,
         )
+    for note in notes:
+        console.print(Text(f"expertree: {note.message}"), soft_wrap=True)
+    return model
+
+
+def remember_experts(model: Model) -> None:
+    """Saves how experts were used: the next start is warm. A disk that does not take it is no failed run."""
+    with suppress(DeviceError):
+        model.save_record()
 
 
 @contextmanager

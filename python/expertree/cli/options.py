@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, get_type_hints
@@ -16,6 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from expertree.cli.failures import failures_reported
+from expertree.memory_size import parse_size
 
 _MODEL_PANEL = "Model and machine"
 _SAMPLING_PANEL = "Sampling"
@@ -23,13 +23,26 @@ _SAMPLING_PANEL = "Sampling"
 # warmth to be pleasant, and the long tail of unlikely words cut, which small models need.
 GENERATE_DEFAULTS: Mapping[str, float] = {"temperature": 0.0}
 CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.4, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.05}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B)?", re.IGNORECASE)
+
+
+def _check_budget(text: str | None) -> str | None:
+    if text is not None and text not in ("auto", "all") and parse_size(text) is None:
+        raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB, auto or all")
+    return text
 
 
 def _check_size(text: str | None) -> str | None:
-    if text is not None and text != "all" and _SIZE.fullmatch(text) is None:
+    if text is not None and text != "all" and parse_size(text) is None:
         raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB or all")
     return text
+
+
+def _check_policy(name: str | None) -> str | None:
+    from expertree.model import policy_names
+
+    if name is not None and name not in ("auto", *policy_names()):
+        raise typer.BadParameter(f"{name!r} is no policy to run with; there are: auto, {', '.join(policy_names())}")
+    return name
 
 
 def _check_isa(name: str | None) -> str | None:
@@ -86,7 +99,22 @@ class ModelOptions:
     ] = None
     ram: Annotated[
         str | None,
-        _model("--ram", metavar="SIZE", callback=_check_size, help="Memory for expert weights: 6GiB, 800MiB, all."),
+        _model(
+            "--ram",
+            metavar="SIZE",
+            callback=_check_budget,
+            help="Memory for expert weights: 6GiB, 800MiB, all; others are read when needed. Default: auto, all that "
+            "leave room for the context and the system.",
+        ),
+    ] = None
+    policy: Annotated[
+        str | None,
+        _model(
+            "--policy",
+            metavar="NAME",
+            callback=_check_policy,
+            help="Which experts stay in memory when not all do: lru, lfu-decay, layer-lfu, pinned. Default: auto.",
+        ),
     ] = None
     vram: Annotated[
         str | None,

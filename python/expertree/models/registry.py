@@ -110,14 +110,14 @@ MODELS = (
             base=_SMOLLM2_135M,
             base_name="smollm2-135m",
             parts=EXPERTS,
-            parts_sha256="0000000000000000000000000000000000000000000000000000000000000000",
+            parts_sha256="c7b7bc8e47f40a4c2406a6ad968577bce22413558203c4abcd5324eab181bac6",
             general_name="SmolLM2-8x135M-Instruct (expertree)",
-            sha256="0000000000000000000000000000000000000000000000000000000000000000",
+            sha256="ac92c205f31cfa8f2cbd9ba0716954c94529c2256a393f539c3dc53495a8b5e9",
             size_bytes=725_975_392,
         ),
     ),
 )
-DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_MODEL = "smollm2-8x135m"
 
 
 def cache_folder() -> Path:

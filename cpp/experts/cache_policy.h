@@ -1,0 +1,60 @@
+// Which expert leaves memory when another one needs its slot: the plug point, and the table of its plugs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cpp/experts/routing_trace.h"
+
+namespace expertree {
+
+class CachePolicy {
+ public:
+  virtual ~CachePolicy() = default;
+
+  // A step begins: one pass through the layers, with any number of tokens.
+  virtual void begin_step() {}
+  // The step uses this expert; told once per step and expert, in layer order, before victims for it are asked for.
+  virtual void use(ExpertKey key) = 0;
+  // The index of the one to give up. `keys` is not empty; none of them is in use.
+  virtual size_t victim(std::span<const ExpertKey> keys) = 0;
+};
+
+// What a policy may know when it starts.
+struct PolicyContext {
+  int32_t n_layers = 0;
+  int32_t n_experts = 0;
+  // Uses per step of each expert in earlier runs, [n_layers * n_experts]; empty: no profile.
+  std::vector<float> profile;
+  // What will be used from now on; for the bound alone.
+  std::shared_ptr<const RoutingTrace> future;
+};
+
+struct PolicyRow {
+  const char* name;
+  bool needs_profile;
+  bool needs_future;
+  std::unique_ptr<CachePolicy> (*make)(const PolicyContext& context);
+};
+std::span<const PolicyRow> policy_table();
+
+constexpr const char* kDefaultPolicy = "layer-lfu";
+
+// The row of a name. Throws kInvalidRequest with the known names.
+const PolicyRow& find_policy(const std::string& name);
+
+// Throws kInvalidRequest for a name that is not in the table, or when the context lacks what the policy needs.
+std::unique_ptr<CachePolicy> make_policy(const std::string& name, const PolicyContext& context);
+
+// One per file, for the table.
+std::unique_ptr<CachePolicy> make_lru(const PolicyContext& context);
+std::unique_ptr<CachePolicy> make_lfu_decay(const PolicyContext& context);
+std::unique_ptr<CachePolicy> make_layer_lfu(const PolicyContext& context);
+std::unique_ptr<CachePolicy> make_pinned(const PolicyContext& context);
+std::unique_ptr<CachePolicy> make_belady(const PolicyContext& context);
+
+}  // namespace expertree

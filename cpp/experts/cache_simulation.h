@@ -1,0 +1,25 @@
+// Replays a recorded trace through the cache and a policy, without reading anything.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cpp/experts/cache_policy.h"
+#include "cpp/experts/expert_cache.h"
+#include "cpp/experts/routing_trace.h"
+
+namespace expertree {
+
+struct SimulationResult {
+  int64_t n_steps = 0;
+  int64_t n_uses = 0;                // experts that steps needed
+  int64_t n_hits = 0;                // that were in memory
+  std::vector<int64_t> n_misses;     // [n_layers]
+};
+
+// Steps before `n_warmup_steps` run but do not count. Throws what make_policy throws.
+SimulationResult simulate_cache(const ExpertCache::Shape& shape, const std::string& policy,
+                                const PolicyContext& context, const RoutingTrace& trace, int64_t n_warmup_steps);
+
+}  // namespace expertree

@@ -1,0 +1,335 @@
+#include "cpp/experts/expert_pager.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+
+#include "cpp/base/clock.h"
+#include "cpp/base/error.h"
+
+namespace expertree {
+namespace {
+
+constexpr int32_t kHintFlight = 2;  // a demand read waits for no more than these
+constexpr size_t kMaxHints = 4096;
+constexpr int32_t kMaxFillFailures = 8;  // then the background leaves a failing disk alone
+constexpr double kProfileSteps = 64.0;
+constexpr uint64_t kTicketStep = 4;  // > kNumProjections
+
+}  // namespace
+
+// ---- Reads, all under the mutex.
+
+void ExpertPager::set_state(ExpertKey key, ExpertState state) {
+  const ExpertState before = states_[static_cast<size_t>(key)].exchange(state, std::memory_order_relaxed);
+  n_resident_ += (state == ExpertState::kResident) - (before == ExpertState::kResident);
+}
+
+int32_t ExpertPager::take(ExpertKey key, FillReason reason) {
+  const ExpertCache::Taken taken = cache_.take(key, reason);
+  if (taken.evicted >= 0) set_state(taken.evicted, ExpertState::kMissing);
+  if (taken.slot < 0) return -1;
+  set_state(key, ExpertState::kInFlight);
+  Fill& fill = fills_[static_cast<size_t>(taken.slot)];
+  fill = {};
+  if (options_.poison) {
+    const auto size_class = static_cast<size_t>(cache_.class_of(key));
+    std::memset(memory_[static_cast<size_t>(taken.slot)], 0xff, layout_.slot_bytes()[size_class]);
+  }
+  return taken.slot;
+}
+
+int32_t ExpertPager::read_for(ExpertKey key) {
+  int32_t slot = cache_.find(key);
+  if (slot < 0) {
+    slot = take(key, FillReason::kDemand);
+    if (slot < 0) return -1;
+    demanded_.push_back(slot);
+  }
+  cache_.pin(slot);
+  return slot;
+}
+
+void ExpertPager::release(int32_t slot) {
+  const ExpertKey key = cache_.key_in(slot);
+  cache_.unpin(slot);
+  if (cache_.key_in(slot) != key) set_state(key, ExpertState::kMissing);
+  if (cache_.pins(slot) == 0) changed_.notify_all();
+}
+
+void ExpertPager::start(int32_t slot) {
+  const ExpertKey key = cache_.key_in(slot);
+  const int32_t layer = cache_.layer_of(key);
+  const int32_t expert = key - cache_.key(layer, 0);
+  Fill& fill = fills_[static_cast<size_t>(slot)];
+  fill.n_pieces_left = kNumProjections;
+  ++n_flight_;
+  meter_.started(now_us());
+  for (int32_t p = 0; p < kNumProjections; ++p) {
+    const ExpertPiece& piece = layout_.piece(layer, expert, p);
+    async_->start({piece.file, piece.offset, piece.size, memory_[static_cast<size_t>(slot)] + piece.at,
+                   static_cast<uint64_t>(slot) * kTicketStep + static_cast<uint64_t>(p)});
+  }
+}
+
+bool ExpertPager::start_hint() {
+  while (!hints_.empty() && hint_bytes_left_ > 0) {
+    const ExpertKey key = hints_.back().key;
+    hints_.pop_back();
+    if (cache_.find(key) >= 0) continue;
+    const int32_t slot = take(key, FillReason::kHint);
+    if (slot < 0) continue;
+    hint_bytes_left_ -= static_cast<int64_t>(layout_.file_bytes(cache_.layer_of(key)));
+    ++counts_.n_hint_reads;
+    start(slot);
+    return true;
+  }
+  return false;
+}
+
+bool ExpertPager::start_background() {
+  while (fill_next_ < fill_order_.size()) {
+    const ExpertKey key = fill_order_[fill_next_++];
+    if (cache_.find(key) >= 0 || !cache_.has_free(cache_.class_of(key))) continue;
+    start(take(key, FillReason::kBackground));
+    return true;
+  }
+  return false;
+}
+
+void ExpertPager::pump() {
+  if (stopping_) return;
+  while (!demanded_.empty() && n_flight_ < max_flight_) {
+    start(demanded_.front());
+    demanded_.pop_front();
+  }
+  if (!demanded_.empty()) return;
+  while (n_flight_ < kHintFlight && start_hint()) {
+  }
+  if (options_.background_fill && n_fill_failures_ < kMaxFillFailures) {
+    while (n_flight_ < kHintFlight && start_background()) {
+    }
+  }
+}
+
+ExpertPager::ReadError ExpertPager::read_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return {e.code(), e.what()};
+  } catch (const std::exception& e) {
+    return {ErrorCode::kDevice, std::string("reading an expert failed: ") + e.what() + "; try again"};
+  }
+}
+
+// Called by the reader, on a thread of its own.
+void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
+  const auto slot = static_cast<int32_t>(ticket / kTicketStep);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Fill& fill = fills_[static_cast<size_t>(slot)];
+  if (error && !fill.error) fill.error = read_error(error);
+  if (--fill.n_pieces_left > 0) return;
+  const ExpertKey key = cache_.key_in(slot);
+  --n_flight_;
+  ++counts_.n_reads;
+  if (fill.error) {
+    ++counts_.n_failed_reads;
+    meter_.ended(now_us(), 0);
+    if (cache_.pins(slot) == 0) {
+      // Nobody waits: who needs it reads it again and learns more.
+      if (n_fill_failures_++ == 0) fill_error_ = fill.error;
+      set_state(key, ExpertState::kMissing);
+    }
+    cache_.failed(slot);
+  } else {
+    meter_.ended(now_us(), layout_.file_bytes(cache_.layer_of(key)));
+    cache_.filled(slot);
+    set_state(key, ExpertState::kResident);
+  }
+  pump();
+  changed_.notify_all();
+}
+
+// ---- Steps.
+
+void ExpertPager::begin_step() {
+  ++n_steps_;
+  time_step();
+  gate_.begin_step(cache_.hints());
+  // Guesses get at most half of what the last step needed, whatever their number.
+  hint_bytes_left_ = std::max(step_bytes_ / 2, kLeastHintBytes);
+  step_bytes_ = 0;
+  if (!gate_.is_open()) hints_.clear();
+  if (picker_ != nullptr) wanted_policy_ = picker_->pick(cache_.active());
+  cache_.set_active(wanted_policy_);
+  cache_.begin_step();
+  tracing_step_ = trace_ != nullptr;
+}
+
+// Times single-token steps that follow one another, from the beginning of one to that of the next.
+void ExpertPager::time_step() {
+  const int64_t now = now_us();
+  const double seconds = static_cast<double>(now - step_began_us_ - (counts_.wait_us - step_wait_us_)) * 1e-6;
+  if (step_began_us_ != 0 && step_is_single_ && last_layer_ == layout_.n_layers() - 1) {
+    // A pause between steps is the caller's and not the model's.
+    if (step_seconds_ == 0.0 || seconds < 4.0 * step_seconds_) {
+      step_seconds_ = step_seconds_ == 0.0 ? seconds : 0.95 * step_seconds_ + 0.05 * seconds;
+    }
+  }
+  step_began_us_ = now;
+  step_wait_us_ = counts_.wait_us;
+  step_is_single_ = true;
+}
+
+void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
+  if (layer <= last_layer_ || n_steps_ == 0) begin_step();
+  last_layer_ = layer;
+  for (const int32_t expert : experts) {
+    const ExpertKey key = cache_.key(layer, expert);
+    cache_.use(key);
+    uses_[static_cast<size_t>(key)] += 1.0;
+  }
+  step_bytes_ += static_cast<int64_t>(experts.size() * layout_.file_bytes(layer));
+  std::erase_if(hints_, [&](const Hint& hint) { return cache_.layer_of(hint.key) == layer; });  // too late now
+  if (picker_ != nullptr) picker_->record(layer, experts);
+  if (tracing_step_) trace_->add(experts);
+}
+
+ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> experts) {
+  ExpertLease lease(this, moe_layer);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    record_use(moe_layer, experts);
+    counts_.n_uses += static_cast<int64_t>(experts.size());
+    for (const int32_t expert : experts) {
+      const int32_t slot = cache_.find(cache_.key(moe_layer, expert));
+      if (slot < 0) {
+        ++counts_.n_misses;
+        lease.unplaced_.push_back(expert);
+        continue;
+      }
+      ++(cache_.state(slot) == SlotState::kReady ? counts_.n_hits : counts_.n_late);
+      cache_.pin(slot);
+      lease.waiting_.push_back({expert, slot});
+    }
+    std::reverse(lease.unplaced_.begin(), lease.unplaced_.end());
+    lease.place();
+  }
+  return lease;
+}
+
+void ExpertPager::hint(int32_t moe_layer, std::span<const int32_t> experts, float priority) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t i = experts.size(); i-- > 0;) {  // of equal ones the last is read first
+    const ExpertKey key = cache_.key(moe_layer, experts[i]);
+    if (cache_.find(key) >= 0) continue;
+    ++counts_.n_hints;
+    if (!gate_.is_open() || hints_.size() >= kMaxHints) continue;
+    hints_.push_back({key, priority});
+  }
+  std::stable_sort(hints_.begin(), hints_.end(), [](const Hint& a, const Hint& b) { return a.priority < b.priority; });
+  pump();
+}
+
+bool ExpertPager::wants_hints() const {
+  if (!options_.read_ahead) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return gate_.is_open() && n_resident_ < static_cast<int64_t>(fill_order_.size());
+}
+
+// ---- For others.
+
+ExpertState ExpertPager::state(int32_t moe_layer, int32_t expert) const {
+  return states_[static_cast<size_t>(cache_.key(moe_layer, expert))].load(std::memory_order_relaxed);
+}
+
+void ExpertPager::set_policy(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::find(policy_names_.begin(), policy_names_.end(), name);
+  if (found == policy_names_.end()) {
+    make_policy(name, {layout_.n_layers(), layout_.n_experts(), options_.profile, nullptr});  // says what is wrong
+  }
+  picker_.reset();
+  wanted_policy_ = static_cast<size_t>(found - policy_names_.begin());
+}
+
+void ExpertPager::fill(const std::function<void()>& check_stop) {
+  Lock lock(mutex_);
+  options_.background_fill = true;
+  fill_error_.reset();
+  n_fill_failures_ = 0;
+  fill_next_ = 0;
+  pump();
+  while (n_flight_ > 0 || !demanded_.empty()) {
+    if (changed_.wait_for(lock, std::chrono::milliseconds(20)) == std::cv_status::timeout && check_stop) {
+      lock.unlock();
+      check_stop();
+      lock.lock();
+    }
+  }
+  if (fill_error_) throw Error(fill_error_->code, fill_error_->message);
+}
+
+PagerStats ExpertPager::stats() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  PagerStats stats = counts_;
+  stats.policy = policy_names_[cache_.active()];
+  stats.budget_bytes = plan_.bytes;
+  stats.all_bytes = plan_.all_bytes;
+  stats.n_slots = cache_.n_slots();
+  stats.n_resident = n_resident_;
+  stats.n_steps = n_steps_;
+  stats.bytes_read = meter_.total_bytes();
+  stats.read_us = meter_.total_us();
+  stats.read_bytes_per_second = meter_.bytes_per_second();
+  stats.n_evictions = cache_.n_evictions();
+  stats.n_hints_in_time = cache_.hints().n_in_time;
+  stats.n_hints_late = cache_.hints().n_late;
+  stats.n_hints_wasted = cache_.hints().n_wasted;
+  stats.n_hint_closings = gate_.n_closings();
+  stats.hints_open = gate_.is_open();
+  return stats;
+}
+
+void ExpertPager::record_run(int64_t n_experts, int64_t n_rows, int64_t us) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  run_cost_.add(n_experts, n_rows, static_cast<double>(us) * 1e-6);
+  if (n_rows != n_experts) step_is_single_ = false;
+}
+
+ExpertCosts ExpertPager::costs() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ExpertCosts costs;
+  costs.read_bytes_per_second = meter_.bytes_per_second();
+  run_cost_.get(&costs.run_base_seconds, &costs.run_row_seconds);
+  costs.step_seconds = step_seconds_;
+  return costs;
+}
+
+std::vector<float> ExpertPager::profile() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<float> rates(uses_.size());
+  const double n_before = options_.profile.empty() ? 0.0 : kProfileSteps;
+  const double n = std::max(1.0, static_cast<double>(n_steps_) + n_before);
+  for (size_t i = 0; i < rates.size(); ++i) {
+    const double before = options_.profile.empty() ? 0.0 : options_.profile[i] * n_before;
+    rates[i] = static_cast<float>((uses_[i] + before) / n);
+  }
+  return rates;
+}
+
+void ExpertPager::start_trace() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  trace_ = std::make_unique<RoutingTrace>(layout_.n_layers(), layout_.n_experts());
+}
+
+RoutingTrace ExpertPager::take_trace() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RoutingTrace trace = trace_ != nullptr ? std::move(*trace_) : RoutingTrace(layout_.n_layers(), layout_.n_experts());
+  trace_.reset();
+  tracing_step_ = false;
+  return trace;
+}
+
+}  // namespace expertree

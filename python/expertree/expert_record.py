@@ -1,0 +1,131 @@
+"""What is known of a model's experts from earlier runs: how often each is used, and what reading and running one costs.
+
+One small file per model and machine in the cache folder. It only makes things faster: losing it loses no correctness.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from expertree.errors import DeviceError, ModelFormatError
+from expertree.models.registry import cache_folder
+
+SCHEMA = "expertree.experts/1"
+_HEAD_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured seconds and bytes per second; 0: not measured yet."""
+
+    read_bytes_per_second: float = 0.0
+    run_base_seconds: float = 0.0  # one expert in memory, its weights read once
+    run_row_seconds: float = 0.0  # and for each row
+    step_seconds: float = 0.0  # one token through the model, waiting for the disk left out
+
+
+@dataclass(frozen=True)
+class ExpertRecord:
+    """rates: uses per step of each expert, float32 (n_layers, n_experts)."""
+
+    rates: npt.NDArray[np.float32]
+    costs: Costs = field(default_factory=Costs)
+
+
+def record_path(model: str | os.PathLike[str]) -> Path:
+    """Where the record of a model file lies on this machine. The name depends on the file's beginning and size."""
+    path = Path(model)
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            digest.update(file.read(_HEAD_BYTES))
+        digest.update(f"{path.stat().st_size} {platform.node()} {platform.machine()}".encode())
+    except OSError as error:
+        raise DeviceError(f"{path}: cannot read it: {error.strerror}; check the disk") from error
+    return cache_folder() / "experts" / f"{digest.hexdigest()[:32]}.json"
+
+
+def save_record(path: str | os.PathLike[str], record: ExpertRecord) -> None:
+    """Writes a record whole or not at all: a crash or a full disk leaves the old one.
+
+    Raises:
+        DeviceError: the folder or the disk does not take it.
+    """
+    target = Path(path)
+    rates = np.ascontiguousarray(record.rates, "<f4")
+    body = {
+        "schema": SCHEMA,
+        "n_layers": rates.shape[0],
+        "n_experts": rates.shape[1],
+        "rates": base64.b64encode(rates.tobytes()).decode(),
+        "crc32": binascii.crc32(rates.tobytes()),
+        "costs": asdict(record.costs),
+    }
+    temporary = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(body, file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(target)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise DeviceError(
+            f"{target}: cannot save how often experts are used: {error.strerror}; free some space, or choose another "
+            "folder with EXPERTREE_CACHE"
+        ) from error
+
+
+def load_record(path: str | os.PathLike[str]) -> ExpertRecord | None:
+    """The saved record; None when there is none.
+
+    Raises:
+        ModelFormatError: it is damaged.
+        DeviceError: it cannot be read.
+    """
+    source = Path(path)
+    try:
+        text = source.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DeviceError(f"{source}: cannot read it: {error.strerror}; delete it, it will be made anew") from error
+    try:
+        return _parse(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFormatError(
+            f"{source}: no record of a model's experts ({error}); delete it, it will be made anew"
+        ) from error
+
+
+def _parse(body: dict[str, Any]) -> ExpertRecord:
+    if body["schema"] != SCHEMA:
+        raise ValueError(f"schema is {str(body['schema'])[:40]!r}")
+    raw = base64.b64decode(body["rates"], validate=True)
+    n_layers, n_experts = int(body["n_layers"]), int(body["n_experts"])
+    if n_layers < 1 or n_experts < 1 or len(raw) != 4 * n_layers * n_experts:
+        raise ValueError("sizes differ")
+    if binascii.crc32(raw) != body["crc32"]:
+        raise ValueError("check sum differs")
+    rates = np.frombuffer(raw, "<f4").reshape(n_layers, n_experts).astype(np.float32)
+    costs = Costs(**{name: float(value) for name, value in body["costs"].items()})
+    if not (np.isfinite(rates).all() and (rates >= 0).all() and all(0 <= c < 1e15 for c in asdict(costs).values())):
+        raise ValueError("values out of range")
+    return ExpertRecord(rates, costs)
