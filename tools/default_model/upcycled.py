@@ -89,7 +89,7 @@ class UpcycledModel(BaseModel):
 
     @torch.no_grad()
     def soften(self, scale: float) -> None:
-        """Moves every expert towards the dense model (Wortsman et al. 2022, WiSE-FT): its low-rank part times `scale`."""
+        """Moves every expert towards the dense model: its low-rank part times `scale` (Wortsman et al. 2022)."""
         for name, value in self.experts.items():
             if name.endswith("_b"):
                 value.mul_(scale)
