@@ -1,0 +1,50 @@
+// Plug point: which nodes of a drafted tree are worth verifying.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cpp/spec/expert_sets.h"
+#include "cpp/spec/step_cost.h"
+#include "cpp/spec/token_tree.h"
+
+namespace expertree {
+
+// What a verified step came to.
+struct StepOutcome {
+  const TokenTree* tree;
+  std::span<const int32_t> selected;
+  std::span<const int32_t> accepted;  // the nodes of the accepted path, in order
+  double draft_seconds;
+  double verify_seconds;
+};
+
+class Selector {
+ public:
+  virtual ~Selector() = default;
+  virtual const char* name() const = 0;
+  // False: the verified rows' output is not the target's own (moespec).
+  virtual bool lossless() const { return true; }
+
+  // Indices of the nodes to verify, rising, closed under parents; none means plain decoding. `sets` may be empty.
+  virtual std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) = 0;
+  // After every step, k = 0 included.
+  virtual void observe(const StepOutcome&) {}
+  // Asked before drafting: false saves the drafting time of a step that will be plain anyway.
+  virtual bool wants_draft() { return true; }
+};
+
+// spec: NAME or NAME:ARGUMENT, as on the command line ("chain:3"). Throws kInvalidRequest, naming what there is.
+std::unique_ptr<Selector> make_selector(const std::string& spec);
+// All names with a line about each, for --help and tests.
+struct SelectorInfo {
+  const char* name;
+  const char* argument;  // "" or what it means
+  const char* summary;
+};
+std::span<const SelectorInfo> selector_infos();
+
+}  // namespace expertree

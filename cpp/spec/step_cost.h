@@ -1,0 +1,31 @@
+// What a verified step is expected to take, in seconds. The prices that selectors see.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cpp/spec/expert_sets.h"
+
+namespace expertree {
+
+class StepCost {
+ public:
+  virtual ~StepCost() = default;
+
+  // Of everything but experts (attention, routers, norms, head, launches) with n rows, the root's included.
+  virtual double base_seconds(int64_t n_rows) const = 0;
+  // Of one expert that n_rows rows use, where it is now: run from memory, or waited for, or read and run.
+  // run: computing it; read: getting its bytes, 0 when it is in memory. Within a layer reading and computing overlap.
+  virtual double run_seconds(int32_t layer, int32_t expert, int64_t n_rows) const = 0;
+  virtual double read_seconds(int32_t layer, int32_t expert) const = 0;
+  // Mean measured seconds of a whole iteration with n rows (EVICT's C), drafting left out.
+  virtual double iteration_seconds(int64_t n_rows) const = 0;
+  // Of drafting a tree, on average; already spent when a selector runs, but part of every step's time.
+  virtual double draft_seconds() const = 0;
+};
+
+// Seconds of verifying the root and the chosen nodes (indices into the tree): base, and per layer
+// max(reads, runs) over the union of experts. Without sets: iteration_seconds.
+double step_seconds(const StepCost& cost, const ExpertSets& sets, std::span<const int32_t> nodes);
+
+}  // namespace expertree
