@@ -3,10 +3,15 @@
     python tools/make_synthetic_moe.py A out.gguf             # Qwen3-30B-A3B's layers, 6 of them, 2.65 GB
     python tools/make_synthetic_moe.py B out.gguf             # all 48 layers, 18.55 GB
     python tools/make_synthetic_moe.py A out.gguf --layers 2 --format Q8_0 --experts 32
+    python tools/make_synthetic_moe.py B out.gguf --routing token
 
 Formats follow llama.cpp's Q4_K_M mix unless --format names one for all matrices. Rows are drawn from a pool of ready
-quantised rows, so a large file takes seconds of work and little memory: tensors are written one by one. Random routers
-spread tokens almost evenly over the experts: the worst case for reuse.
+quantised rows, so a large file takes seconds of work and little memory: tensors are written one by one.
+
+--routing context, the default: all matrices give rows of size 1, so what layers add soon outweighs the token's own
+embedding; attention averages over the context, neighbouring tokens route more alike the deeper the layer, and experts
+are reused. --routing token: embeddings have elements of size 1 and what layers add shrinks by sqrt(2 * layers), as
+trained models are initialised; each token routes by itself, almost evenly over the experts: the worst case for reuse.
 """
 
 from __future__ import annotations
@@ -82,23 +87,32 @@ def tensors_of(s: Shape, form: str | None) -> list[Tensor]:
 
 
 @functools.cache
-def row_pool(form: str, k: int) -> npt.NDArray[np.uint8]:
-    """POOL_ROWS random rows of k elements with standard deviation 1 / sqrt(k), uint8 (rows, row bytes)."""
-    rows = np.random.default_rng(k).standard_normal((POOL_ROWS, k)) / np.sqrt(k)
+def row_pool(form: str, k: int, scale: float) -> npt.NDArray[np.uint8]:
+    """POOL_ROWS random rows of k elements with standard deviation scale / sqrt(k), uint8 (rows, row bytes)."""
+    rows = scale * np.random.default_rng(k).standard_normal((POOL_ROWS, k)) / np.sqrt(k)
     return np.asarray(_testing.quantize(form, rows.astype(np.float32)), np.uint8)
 
 
-def contents(tensor: Tensor, rng: np.random.Generator) -> npt.NDArray[np.generic]:
+def scale_of(name: str, shape: Shape, routing: str) -> float:
+    """Of a matrix's elements, against 1 / sqrt(row length)."""
+    if routing == "token" and name == "token_embd.weight":
+        return float(np.sqrt(shape.n_embd))
+    if routing == "token" and ("attn_output" in name or "ffn_down" in name):
+        return float(1 / np.sqrt(2 * shape.n_layers))
+    return 1.0
+
+
+def contents(tensor: Tensor, scale: float, rng: np.random.Generator) -> npt.NDArray[np.generic]:
     """The tensor's values: norms near 1, routers normal, everything else drawn from the pool."""
     if len(tensor.shape) == 1:
         return (1 + 0.05 * rng.standard_normal(tensor.shape)).astype(np.float32)
     if tensor.form == "F32":
         return (rng.standard_normal(tensor.shape) / np.sqrt(tensor.shape[-1])).astype(np.float32)
     n_rows = int(np.prod(tensor.shape[:-1]))
-    return row_pool(tensor.form, tensor.shape[-1])[rng.integers(0, POOL_ROWS, n_rows)]
+    return row_pool(tensor.form, tensor.shape[-1], scale)[rng.integers(0, POOL_ROWS, n_rows)]
 
 
-def write(shape: Shape, form: str | None, path: Path, seed: int) -> None:
+def write(shape: Shape, form: str | None, routing: str, path: Path, seed: int) -> None:
     """Writes the model, one tensor in memory at a time."""
     arch = "qwen3moe"
     writer = gguf.GGUFWriter(path, arch)
@@ -137,7 +151,7 @@ def write(shape: Shape, form: str | None, path: Path, seed: int) -> None:
     writer.write_ti_data_to_file()
     rng = np.random.default_rng(seed)
     for tensor in tensors:
-        writer.write_tensor_data(contents(tensor, rng))
+        writer.write_tensor_data(contents(tensor, scale_of(tensor.name, shape, routing), rng))
     writer.close()
 
 
@@ -150,11 +164,12 @@ def main() -> None:
     parser.add_argument("--used", type=int)
     parser.add_argument("--vocab", type=int)
     parser.add_argument("--format", help="one format for every matrix instead of the Q4_K_M mix")
+    parser.add_argument("--routing", choices=("context", "token"), default="context")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     fields = {"n_layers": args.layers, "n_experts": args.experts, "n_used": args.used, "n_vocab": args.vocab}
     shape = replace(SHAPES[args.shape], **{name: value for name, value in fields.items() if value is not None})
-    write(shape, args.format, args.path, args.seed)
+    write(shape, args.format, args.routing, args.path, args.seed)
     print(f"{args.path}: {args.path.stat().st_size / 1e9:.2f} GB")
 
 

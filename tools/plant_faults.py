@@ -36,6 +36,8 @@ READS = "tests/unit/test_async_reader.py"
 CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
+SPECULATION = "tests/equivalence/test_speculation.py"
+DRAFTING = "tests/unit/test_drafting.py"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ FORWARD = "cpp/model/forward.cpp"
 STATE = "cpp/model/sequence_state.cpp"
 MIXTURE = "cpp/model/moe_block.cpp"
 ENGINE = "cpp/engine/session.cpp"
+VERIFIER = "cpp/spec/verifier.cpp"
 BACKEND = "cpp/backend/cpu_backend.cpp"
 POOL = "cpp/base/thread_pool.cpp"
 READ_SOURCE = "cpp/io/read_source.cpp"
@@ -191,18 +194,42 @@ FAULTS = [Fault(*row) for row in (
      "QkNorm::kWholeProjection", "QkNorm::kPerHead", (GOLDEN,)),
     # Sessions.
     ("session", "the sampler is one position behind", ENGINE,
-     "static_cast<int64_t>(tokens_.size()), TokenHistory", "static_cast<int64_t>(tokens_.size()) - 1, TokenHistory",
-     (SESSION,)),
+     "n_tokens, TokenHistory{tokens_, {}}", "n_tokens - 1, TokenHistory{tokens_, {}}", (SESSION,)),
     ("session", "step ends one token before the context is full", ENGINE,
-     "static_cast<int64_t>(tokens_.size()) > n_ctx()", "static_cast<int64_t>(tokens_.size()) >= n_ctx()", (SESSION,)),
+     "if (n_tokens > n_ctx())", "if (n_tokens >= n_ctx())", (SESSION,)),
     ("session", "a tree may grow one position past the context", STATE,
      "n_committed_ + deepest >= n_ctx_", "n_committed_ + deepest > n_ctx_", (SESSION,)),
     ("session", "a prefill that fails leaves its tokens", ENGINE,
-     "  append(to_run, LogitRows::kLast);\n",
-     "  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());\n  append(to_run, LogitRows::kLast);\n"
+     "  append(to_run);\n",
+     "  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());\n  append(to_run);\n"
      "  tokens_.resize(tokens_.size() - tokens.size());\n", (MOE,)),
     ("session", "a forward pass that fails leaves its rows pending", ENGINE,
-     "    state_.rollback();\n    throw;", "    throw;", (MOE,)),
+     "request, result);\n  } catch (...) {\n    state_.rollback();", "request, result);\n  } catch (...) {", (MOE,)),
+    # Speculation: the text of plain decoding, and its state.
+    ("speculation", "a row's sampler does not see its drafted ancestors", VERIFIER,
+     "TokenHistory{history, path.tokens}", "TokenHistory{history, {}}", (SPECULATION,)),
+    ("speculation", "every row of a tree gets the noise of the root's position", VERIFIER,
+     "history.size() + path.tokens.size()", "history.size()", (SPECULATION,)),
+    ("speculation", "another node's child is taken", VERIFIER,
+     "tree.parents[i] == node && tree.tokens[i] == token", "tree.tokens[i] == token", (SPECULATION,)),
+    ("speculation", "the next logits are the root row's", ENGINE,
+     "path.rows.back() * sampler_.n_vocab()", "path.rows.front() * sampler_.n_vocab()", (SPECULATION,)),
+    ("speculation", "a node is run as the root's child", VERIFIER,
+     "parent < 0 ? 0 :", "parent < 1 ? 0 :", (SPECULATION,)),
+    ("speculation", "a step goes on after an end of text", VERIFIER,
+     "limits.end_tokens.end()) return path;", "limits.end_tokens.end() && row < 0) return path;", (DRAFTING,)),
+    ("speculation", "a tree grows past the context", ENGINE,
+     "std::min(request.max_tokens - 1, n_ctx() - static_cast<int64_t>(tokens_.size()))", "request.max_tokens - 1",
+     (DRAFTING,)),
+    ("speculation", "the drafter is not told of a truncation", ENGINE,
+     "  if (speculation_ != nullptr) speculation_->forget(state_.n_committed());\n", "", (DRAFTING,)),
+    ("speculation", "what a failing drafter interrupts is kept", ENGINE,
+     "    state_.truncate(n_before);\n    speculation_->forget(n_before);\n    last_logits_ = logits_before;\n", "",
+     (DRAFTING,)),
+    ("speculation", "the drafter is shown the hidden states of other rows", "cpp/engine/speculation.cpp",
+     "values.data() + static_cast<size_t>(row) * width;", "values.data() + kept.size();", (DRAFTING,)),
+    ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
+     "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]
 # fmt: on
 

@@ -1,7 +1,9 @@
 #include "cpp/engine/session.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
@@ -63,38 +65,71 @@ void Session::set_sampler(const SamplerOptions& options) {
   sampler_options_ = options;
 }
 
-ForwardResult Session::forward(const TokenBatch& batch, LogitRows logits, bool routing) {
-  ForwardRequest request;
-  request.logits = logits;
-  request.routing = routing;
+void Session::forward(const TokenBatch& batch, ForwardRequest request, ForwardResult* result) {
   request.check_stop = [this] {
     if (cancelled_.exchange(false)) throw Error(ErrorCode::kCancelled, "stopped on request");
     if (interrupt_check_) interrupt_check_();
   };
   state_.begin(batch);
-  ForwardResult result;
   try {
-    model_->forward(state_, batch, request, &result);
+    model_->forward(state_, batch, request, result);
   } catch (...) {
     state_.rollback();
     throw;
   }
-  return result;
 }
 
-void Session::append(std::span<const int32_t> tokens, LogitRows logits) {
+// A chain that is kept.
+void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
   const TokenBatch batch = TokenBatch::make(tokens, {}, model_->hyperparameters().n_vocab);
-  ForwardResult result = forward(batch, logits, false);
+  ForwardRequest request;
+  request.logits = logits;
+  if (speculation_ != nullptr) speculation_->ask(&request);
+  ForwardResult result;
+  forward(batch, std::move(request), &result);
   std::vector<int32_t> path(tokens.size());
-  for (size_t i = 0; i < path.size(); ++i) path[i] = static_cast<int32_t>(i);
+  std::iota(path.begin(), path.end(), 0);
   state_.commit(path);
-  last_logits_ = std::move(result.logits);
+  if (speculation_ != nullptr) speculation_->observe(batch, result, path);
+  if (logits != LogitRows::kNone) last_logits_ = std::move(result.logits);
+}
+
+void Session::append(std::span<const int32_t> tokens) {
+  if (speculation_ == nullptr) return run_rows(tokens, LogitRows::kLast);
+  // In pieces: what a drafter wants to see of a long prompt takes much memory.
+  constexpr size_t kPiece = 512;
+  TokenBatch::make(tokens, {}, model_->hyperparameters().n_vocab);  // all are checked before any is run
+  const int64_t n_before = state_.n_committed();
+  try {
+    for (; tokens.size() > kPiece; tokens = tokens.subspan(kPiece)) run_rows(tokens.first(kPiece), LogitRows::kNone);
+    run_rows(tokens, LogitRows::kLast);
+  } catch (...) {
+    if (state_.n_committed() > n_before) state_.truncate(n_before);
+    speculation_->forget(n_before);
+    throw;
+  }
 }
 
 // A token just sampled is run only when something comes after it.
-void Session::run_last_token() {
-  if (static_cast<int64_t>(tokens_.size()) == state_.n_committed()) return;
-  append(std::span(tokens_).last(1), LogitRows::kLast);
+void Session::run_up_to(int64_t n_tokens) {
+  const int64_t n_run = state_.n_committed();
+  if (n_run < n_tokens)
+    append(std::span(tokens_).subspan(static_cast<size_t>(n_run), static_cast<size_t>(n_tokens - n_run)));
+}
+
+// Shows the drafter what was kept without it: before it came, or by commit.
+void Session::catch_up() {
+  if (speculation_ == nullptr) return;
+  const int64_t n_seen = speculation_->n_observed();
+  const int64_t n_run = state_.n_committed();
+  if (n_seen == n_run) return;
+  ET_CHECK(n_seen < n_run);  // truncate has it forget
+  if (!speculation_->needs_features()) {
+    speculation_->observe(std::span(tokens_).subspan(static_cast<size_t>(n_seen), static_cast<size_t>(n_run - n_seen)));
+    return;
+  }
+  state_.truncate(n_seen);  // to be run again, with the same bits
+  last_logits_.clear();
 }
 
 void Session::require_nothing_pending() const {
@@ -113,40 +148,123 @@ void Session::prefill(std::span<const int32_t> tokens) {
                                                 "; shorten it, or load the model with a larger context (--ctx)");
   }
   const int64_t start = now_us();
+  catch_up();
   std::vector<int32_t> to_run(tokens_.begin() + state_.n_committed(), tokens_.end());
   to_run.insert(to_run.end(), tokens.begin(), tokens.end());
   if (tokens.empty()) TokenBatch::make(tokens, {}, 1);  // says that there are none
-  append(to_run, LogitRows::kLast);
+  append(to_run);
   std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   stats_.prefill_us += now_us() - start;
   stats_.n_prefill_tokens += static_cast<int64_t>(tokens.size());
 }
 
-std::optional<int32_t> Session::step() {
+std::optional<StepRecord> Session::step(const StepRequest& request) {
   const Busy busy(busy_);
   require_nothing_pending();
   if (tokens_.empty()) {
     throw Error(ErrorCode::kInvalidRequest, "nothing to continue: the session has no tokens; call prefill first");
   }
-  if (static_cast<int64_t>(tokens_.size()) > n_ctx()) return std::nullopt;
+  if (request.max_tokens < 1) {
+    throw Error(ErrorCode::kInvalidRequest,
+                "a step of " + std::to_string(request.max_tokens) + " tokens; expected at least 1");
+  }
+  const auto n_tokens = static_cast<int64_t>(tokens_.size());
+  if (n_tokens > n_ctx()) return std::nullopt;
   const int64_t start = now_us();
-  run_last_token();
-  const int32_t token =
-      sampler_.sample(last_logits_.data(), static_cast<int64_t>(tokens_.size()), TokenHistory{tokens_, {}});
+  catch_up();
+  StepRecord record;
+  if (speculation_ == nullptr || state_.n_committed() == n_tokens) {
+    sample_next(&record);
+  } else {
+    run_up_to(n_tokens - 1);
+    speculate(request, &record);
+  }
   std::lock_guard<std::mutex> lock(shown_mutex_);
-  tokens_.push_back(token);
+  tokens_.insert(tokens_.end(), record.tokens.begin(), record.tokens.end());
   stats_.decode_us += now_us() - start;
-  ++stats_.n_decode_tokens;
-  return token;
+  stats_.n_decode_tokens += static_cast<int64_t>(record.tokens.size());
+  ++stats_.n_steps;
+  stats_.n_drafted += record.tree.size();
+  stats_.n_selected += static_cast<int64_t>(record.selected.size());
+  stats_.n_accepted += static_cast<int64_t>(record.accepted.size());
+  stats_.draft_us += static_cast<int64_t>(record.draft_seconds * 1e6);
+  stats_.select_us += static_cast<int64_t>(record.select_seconds * 1e6);
+  return record;
+}
+
+void Session::sample_next(StepRecord* record) {
+  const int64_t start = now_us();
+  const auto n_tokens = static_cast<int64_t>(tokens_.size());
+  record->n_rows = n_tokens - state_.n_committed();
+  run_up_to(n_tokens);
+  record->tokens = {sampler_.sample(last_logits_.data(), n_tokens, TokenHistory{tokens_, {}})};
+  record->verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
+}
+
+// All but the last token have been run.
+void Session::speculate(const StepRequest& request, StepRecord* record) {
+  const int64_t room = std::min(request.max_tokens - 1, n_ctx() - static_cast<int64_t>(tokens_.size()));
+  speculation_->propose(tokens_, room, sampler_, record);
+  const int64_t start = now_us();
+  const TokenBatch batch = verification_batch(tokens_.back(), record->tree, record->selected, sampler_.n_vocab());
+  record->n_rows = batch.size();
+  ForwardRequest wanted;
+  speculation_->ask(&wanted);
+  forward(batch, std::move(wanted), &verified_);
+  VerifiedPath path;
+  try {
+    path = verify(record->tree, record->selected, verified_.logits.data(), tokens_,
+                  {request.max_tokens, request.end_tokens}, sampler_);
+  } catch (...) {
+    state_.rollback();
+    throw;
+  }
+  const int64_t n_before = state_.n_committed();
+  state_.commit(path.rows);
+  const float* last = verified_.logits.data() + path.rows.back() * sampler_.n_vocab();
+  const std::vector<float> logits_before = std::exchange(last_logits_, {last, last + sampler_.n_vocab()});
+  record->tokens = std::move(path.tokens);
+  record->accepted = std::move(path.nodes);
+  record->verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
+  try {
+    speculation_->learn(batch, verified_, path.rows, record);
+  } catch (...) {
+    state_.truncate(n_before);
+    speculation_->forget(n_before);
+    last_logits_ = logits_before;
+    throw;
+  }
+}
+
+void Session::set_speculation(std::unique_ptr<Drafter> drafter, std::unique_ptr<Selector> selector,
+                              std::unique_ptr<Predictor> predictor, const DraftLimits& limits) {
+  const Busy busy(busy_);
+  speculation_ = drafter == nullptr ? nullptr
+                                    : std::make_unique<Speculation>(model_, std::move(drafter), std::move(selector),
+                                                                    std::move(predictor), limits);
+}
+
+CostProfile Session::cost_profile() const {
+  const Busy busy(busy_);
+  return speculation_ == nullptr ? CostProfile{} : speculation_->cost().profile();
+}
+
+void Session::restore_costs(const CostProfile& profile) {
+  const Busy busy(busy_);
+  if (speculation_ != nullptr) speculation_->cost().restore(profile);
 }
 
 ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing) {
   const Busy busy(busy_);
   require_nothing_pending();
   const TokenBatch batch = TokenBatch::make(tokens, parents, model_->hyperparameters().n_vocab);
-  run_last_token();
-  ForwardResult result = forward(batch, LogitRows::kAll, routing);
+  catch_up();
+  run_up_to(static_cast<int64_t>(tokens_.size()));
+  ForwardRequest request;
+  request.routing = routing;
+  ForwardResult result;
+  forward(batch, std::move(request), &result);
   pending_ = batch.tokens;
   pending_logits_ = result.logits;
   return result;
@@ -189,11 +307,13 @@ void Session::truncate(int64_t length) {
     std::lock_guard<std::mutex> lock(shown_mutex_);
     tokens_.resize(static_cast<size_t>(length));
   }
-  if (length < state_.n_committed()) {
+  const int64_t n_run = state_.n_committed();
+  if (length < n_run || (length == n_run && last_logits_.empty())) {
     // The logits of the new last token are gone, so it counts as not yet run.
     state_.truncate(std::max<int64_t>(0, length - 1));
     last_logits_.clear();
   }
+  if (speculation_ != nullptr) speculation_->forget(state_.n_committed());
 }
 
 std::unique_ptr<Session> Session::branch() const {

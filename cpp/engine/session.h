@@ -11,17 +11,25 @@
 #include <span>
 #include <vector>
 
+#include "cpp/engine/speculation.h"
 #include "cpp/model/model.h"
 #include "cpp/model/sequence_state.h"
 #include "cpp/sample/sampler.h"
+#include "cpp/spec/verifier.h"
 
 namespace expertree {
 
 struct SessionStats {
   int64_t n_prefill_tokens = 0;
   int64_t n_decode_tokens = 0;  // sampled
+  int64_t n_steps = 0;
+  int64_t n_drafted = 0;   // nodes of all trees
+  int64_t n_selected = 0;  // of these, run through the model
+  int64_t n_accepted = 0;  // of these, kept
   int64_t prefill_us = 0;
-  int64_t decode_us = 0;
+  int64_t decode_us = 0;  // drafting and selecting included
+  int64_t draft_us = 0;
+  int64_t select_us = 0;
 };
 
 class Session {
@@ -30,6 +38,7 @@ class Session {
   Session(std::shared_ptr<Model> model, int64_t n_ctx, const SamplerOptions& options);
 
   Model& model() const { return *model_; }
+  const std::shared_ptr<Model>& shared_model() const { return model_; }
   int64_t n_ctx() const { return state_.n_ctx(); }
   // All tokens so far, in order. The last one may not have been run yet (a token just sampled).
   // These three may be asked from any thread, while a call runs, too.
@@ -41,8 +50,19 @@ class Session {
   // On any error, and when cancelled, the session is as it was.
   void prefill(std::span<const int32_t> tokens);
 
-  // Samples the next token and appends it. nullopt: the context is full.
-  std::optional<int32_t> step();
+  // Appends the next token: the sampler's choice. With a drafter a step may give several, the ones that as many plain
+  // steps would have given: the last token and the selected nodes of the drafted tree run in one pass. A session whose
+  // last token has been run already (after prefill) samples without a pass. nullopt: the context is full.
+  // On any error, and when cancelled, the session is as it was.
+  std::optional<StepRecord> step(const StepRequest& request = {});
+  // From the next step on; what the session holds the drafter learns first. Nullptr for the drafter: plain steps.
+  // A predictor may be nullptr.
+  void set_speculation(std::unique_ptr<Drafter> drafter, std::unique_ptr<Selector> selector,
+                       std::unique_ptr<Predictor> predictor, const DraftLimits& limits);
+  bool speculates() const { return speculation_ != nullptr; }
+  // What steps were found to cost, for another session on this model. Empty without a drafter.
+  CostProfile cost_profile() const;
+  void restore_costs(const CostProfile& profile);
 
   // Runs a tree on top of all tokens so far; its rows stay pending until commit or rollback. Logits of every row.
   ForwardResult evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing);
@@ -51,7 +71,8 @@ class Session {
 
   // Forgets all tokens from `length` on.
   void truncate(int64_t length);
-  // An independent session with the same tokens and state.
+  // An independent session with the same tokens and state, and no drafter: drafters cannot be copied. Give it one with
+  // set_speculation.
   std::unique_ptr<Session> branch() const;
   void set_sampler(const SamplerOptions& options);
 
@@ -61,9 +82,13 @@ class Session {
   void set_interrupt_check(std::function<void()> check) { interrupt_check_ = std::move(check); }
 
  private:
-  ForwardResult forward(const TokenBatch& batch, LogitRows logits, bool routing);
-  void append(std::span<const int32_t> tokens, LogitRows logits);
-  void run_last_token();
+  void forward(const TokenBatch& batch, ForwardRequest request, ForwardResult* result);
+  void run_rows(std::span<const int32_t> tokens, LogitRows logits);
+  void append(std::span<const int32_t> tokens);
+  void run_up_to(int64_t n_tokens);
+  void catch_up();
+  void sample_next(StepRecord* record);
+  void speculate(const StepRequest& request, StepRecord* record);
   void require_nothing_pending() const;
   void drop_pending();
 
@@ -71,13 +96,16 @@ class Session {
   SequenceState state_;
   SamplerOptions sampler_options_;
   Sampler sampler_;
-  // As many as state_ has committed, or one more: a last token that has not been run yet.
+  // As many as state_ has committed, or one more: a last token that has not been run yet. (Or all of them, when a
+  // drafter wants to see how they run.)
   std::vector<int32_t> tokens_;
   SessionStats stats_;
   mutable std::mutex shown_mutex_;  // held to change tokens_ and stats_, and to read them outside a call
   std::vector<float> last_logits_;  // [n_vocab] of the last token, when that has been run
   std::vector<int32_t> pending_;    // tokens of pending rows
   std::vector<float> pending_logits_;
+  std::unique_ptr<Speculation> speculation_;  // nullptr: plain steps
+  ForwardResult verified_;                    // of the last speculative step; its memory serves the next one
   std::atomic<bool> cancelled_{false};
   mutable std::atomic<bool> busy_{false};
   std::function<void()> interrupt_check_;

@@ -1,6 +1,7 @@
 #include "cpp/model/forward.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "cpp/base/error.h"
@@ -24,6 +25,7 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
   const size_t n_routed = request.routing ? static_cast<size_t>(m_.n_moe_layers() * n * h_.moe.n_used) : 0;
   result->expert_ids.resize(n_routed);
   result->expert_weights.resize(n_routed);
+  prepare_hidden(n, request, result);
   for (int64_t begin = 0; begin < n; begin += kChunkRows) {
     const Chunk chunk{
         state, batch, begin, std::min(kChunkRows, n - begin), request.routing ? result : nullptr, request.check_stop};
@@ -31,6 +33,7 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
     rotary_angles(chunk);
     for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
       if (request.check_stop) request.check_stop();
+      tap(chunk, layer, request.tap_layers, result);
       attention(chunk, layer);
       const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
       normed_.reset(chunk.n, h_.n_embd);
@@ -43,6 +46,7 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
       add_to_residual(chunk.n, output_.data());
       check_finite(chunk, layer);
     }
+    if (request.last_hidden) last_hidden(chunk, result);
     logits(chunk, request.logits, result);
   }
 }
@@ -92,9 +96,10 @@ void Forward::add_to_residual(int64_t n, const float* y) {
 void Forward::check_finite(const Chunk& chunk, int64_t layer) const {
   for (int64_t r = 0; r < chunk.n; ++r) {
     const float* x = residual_.data() + r * h_.n_embd;
-    float zero = 0.0f;  // stays 0 while every value is finite
-    for (int64_t i = 0; i < h_.n_embd; ++i) zero += x[i] * 0.0f;
-    if (zero == 0.0f) continue;
+    // Bits without the sign above those of the largest finite number borrow into the top bit.
+    uint32_t borrows = 0;
+    for (int64_t i = 0; i < h_.n_embd; ++i) borrows |= 0x7f7fffffu - (std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+    if (borrows < 0x80000000u) continue;
     const int64_t position = chunk.state.n_committed() + chunk.batch.depths[static_cast<size_t>(chunk.begin + r)];
     throw Error(ErrorCode::kModelFormat,
                 m_.path_ + ": layer " + std::to_string(layer) +

@@ -42,6 +42,9 @@ class Forward {
   void add_to_residual(int64_t n, const float* y);
   void check_finite(const Chunk& chunk, int64_t layer) const;
   void logits(const Chunk& chunk, LogitRows rows, ForwardResult* result);
+  void prepare_hidden(int64_t n_rows, const ForwardRequest& request, ForwardResult* result) const;
+  void tap(const Chunk& chunk, int64_t layer, std::span<const int32_t> tap_layers, ForwardResult* result) const;
+  void last_hidden(const Chunk& chunk, ForwardResult* result);
 
   Model& m_;
   const HyperParameters& h_;

@@ -39,6 +39,8 @@ enum class LogitRows : uint8_t { kNone, kLast, kAll };
 struct ForwardRequest {
   LogitRows logits = LogitRows::kAll;
   bool routing = false;  // record every row's experts
+  std::vector<int32_t> tap_layers;  // record every row's residual stream as it enters these layers
+  bool last_hidden = false;         // record every row's normalised output of the last layer
   // Called between layers; throws to stop. The caller then rolls the state back.
   std::function<void()> check_stop;
 };
@@ -47,6 +49,8 @@ struct ForwardResult {
   std::vector<float> logits;            // [rows asked for][n_vocab]
   std::vector<int32_t> expert_ids;      // [moe layers][rows][n_used], best first
   std::vector<float> expert_weights;    // the same shape
+  std::vector<float> taps;              // [rows][tap layers][n_embd]
+  std::vector<float> last_hidden;       // [rows][n_embd]
 };
 
 class Forward;
@@ -60,6 +64,7 @@ class Model {
 
   const std::string& path() const { return path_; }
   const HyperParameters& hyperparameters() const { return h_; }
+  const ModelWeights& weights() const { return weights_; }
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
   const char* isa() const { return backend_.kernels().name; }
   int n_threads() const { return backend_.n_threads(); }
@@ -68,6 +73,8 @@ class Model {
   ExpertPager* experts() const { return experts_.get(); }
 
   CpuBackend& backend() { return backend_; }
+  // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
+  std::unique_lock<std::mutex> lock_backend() { return std::unique_lock<std::mutex>(mutex_); }
 
   // Runs the batch on top of `state`, whose begin(batch) has been called; fills in the pending cells.
   // One call at a time per model; others wait.

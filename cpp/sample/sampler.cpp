@@ -100,11 +100,15 @@ Candidates Sampler::survivors(const float* adjusted) {
     candidates.max_logit = adjusted[i] > candidates.max_logit ? adjusted[i] : candidates.max_logit;
   }
   if (candidates.size == 0) throw_all_banned();
-  for (const auto& stage : stages_) {
-    stage->filter(candidates);
-    ET_CHECK(candidates.size > 0);
-  }
+  filter(&candidates);
   return candidates;
+}
+
+void Sampler::filter(Candidates* candidates) {
+  for (const auto& stage : stages_) {
+    stage->filter(*candidates);
+    ET_CHECK(candidates->size > 0);
+  }
 }
 
 // Insertion into the short ranked list, each token with its scaled logit where its probability will be. Most tokens are
@@ -165,6 +169,18 @@ SampledToken Sampler::sample_with_probability(const float* logits, int64_t posit
 int64_t Sampler::rank(const float* logits, int64_t position, const TokenHistory& history, std::span<RankedToken> out) {
   if (out.empty()) return 0;
   const Candidates candidates = survivors(adjusted_logits(logits, position, history));
+  const int64_t n = select(candidates, position, out);
+  fill_probabilities(candidates, out.first(static_cast<size_t>(n)));
+  return n;
+}
+
+int64_t Sampler::rank_among(std::span<const Candidate> tokens, int64_t position, std::span<RankedToken> out) {
+  ET_CHECK(!adjusts() && !tokens.empty() && std::ssize(tokens) <= n_vocab_);
+  if (out.empty()) return 0;
+  Candidates candidates = {candidates_.data(), std::ssize(tokens), kLowest, false, true};
+  std::ranges::copy(tokens, candidates_.begin());
+  for (const Candidate& token : tokens) candidates.max_logit = std::max(candidates.max_logit, token.logit);
+  filter(&candidates);
   const int64_t n = select(candidates, position, out);
   fill_probabilities(candidates, out.first(static_cast<size_t>(n)));
   return n;

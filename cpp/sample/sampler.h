@@ -49,13 +49,20 @@ class Sampler {
   // Returns how many were written: fewer when fewer survive the filters.
   int64_t rank(const float* logits, int64_t position, const TokenHistory& history, std::span<RankedToken> out);
 
+  // rank() as if all tokens but these were banned, in time that depends on their number alone. For samplers that do not
+  // adjust logits; `tokens` by rising id, at least one, finite logits, at most n_vocab.
+  int64_t rank_among(std::span<const Candidate> tokens, int64_t position, std::span<RankedToken> out);
+
   int64_t n_vocab() const { return n_vocab_; }
   bool greedy() const { return greedy_; }
+  // Whether a stage changes logits (bias, penalties): if not, and greedy, the choice is the plain argmax.
+  bool adjusts() const { return !adjusted_.empty(); }
 
  private:
   const float* adjusted_logits(const float* logits, int64_t position, const TokenHistory& history);
   void check_model_logits(const float* logits, int64_t position) const;
   Candidates survivors(const float* adjusted);
+  void filter(Candidates* candidates);
   int64_t select(const Candidates& candidates, int64_t position, std::span<RankedToken> out) const;
 
   uint64_t seed_;

@@ -32,6 +32,8 @@ struct CommittedRows {
   const float* last_hidden = nullptr;  // [n][n_embd]
 };
 
+class HeadInputs;
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -47,6 +49,11 @@ class Drafter {
   // observed. `sampler` is the session's own: its rank() couples the draft with the target's choice (METHODS: coupled
   // drafting). An empty tree is a fine answer. The tree stays within `limits`.
   virtual TokenTree draft(std::span<const int32_t> history, const DraftLimits& limits, Sampler& sampler) = 0;
+
+  // What a predictor of expert sets may read from this drafter, as long as it lives; nullptr: nothing.
+  virtual HeadInputs* head_inputs() { return nullptr; }
+  // Weights and state, the target's own left out.
+  virtual uint64_t memory_bytes() const { return 0; }
 };
 
 }  // namespace expertree

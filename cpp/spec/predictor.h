@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "cpp/spec/expert_sets.h"
 #include "cpp/spec/token_tree.h"
@@ -21,5 +22,33 @@ class Predictor {
   // The experts that n committed tokens were found to use: ids [n][n_layers][n_used].
   virtual void observe(std::span<const int32_t> tokens, const ExpertSets& used) = 0;
 };
+
+struct PredictorShape {
+  int32_t n_layers = 0;  // MoE layers
+  int32_t n_experts = 0;
+  int32_t n_used = 0;
+};
+
+class HeadInputs;
+class Model;
+
+struct PredictorContext {
+  PredictorContext(PredictorShape of, std::shared_ptr<Model> model, HeadInputs* of_drafter)
+      : shape(of), target(std::move(model)), inputs(of_drafter) {}
+
+  PredictorShape shape;
+  std::shared_ptr<Model> target;  // for those that read a file made for it
+  HeadInputs* inputs;             // the drafter's head_inputs(), which outlives the predictor; may be nullptr
+};
+
+// spec: NAME or NAME:ARGUMENT. Throws kInvalidRequest, naming what there is.
+std::unique_ptr<Predictor> make_predictor(const std::string& spec, const PredictorContext& context);
+std::unique_ptr<Predictor> make_predictor(const std::string& spec, const PredictorShape& shape);
+struct PredictorInfo {
+  const char* name;
+  const char* argument;  // "" or what it means
+  const char* summary;
+};
+std::span<const PredictorInfo> predictor_infos();
 
 }  // namespace expertree

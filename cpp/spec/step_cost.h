@@ -8,6 +8,13 @@
 
 namespace expertree {
 
+// Seconds of one expert. Running it for n rows takes run_first + (n - 1) * run_row.
+struct ExpertPrice {
+  double read;
+  double run_first;
+  double run_row;
+};
+
 class StepCost {
  public:
   virtual ~StepCost() = default;
@@ -15,9 +22,12 @@ class StepCost {
   // Of everything but experts (attention, routers, norms, head, launches) with n rows, the root's included.
   virtual double base_seconds(int64_t n_rows) const = 0;
   // Of one expert that n_rows rows use, where it is now: run from memory, or waited for, or read and run.
-  // run: computing it; read: getting its bytes, 0 when it is in memory. Within a layer reading and computing overlap.
+  // run: computing it, affine in n_rows; read: getting its bytes, 0 when it is in memory. Within a layer reading and
+  // computing overlap.
   virtual double run_seconds(int32_t layer, int32_t expert, int64_t n_rows) const = 0;
   virtual double read_seconds(int32_t layer, int32_t expert) const = 0;
+  // Both of many experts of a layer at once, in prices[0 .. experts.size()): for selectors, which ask for thousands.
+  virtual void expert_prices(int32_t layer, std::span<const int32_t> experts, ExpertPrice* prices) const;
   // Mean measured seconds of a whole iteration with n rows (EVICT's C), drafting left out.
   virtual double iteration_seconds(int64_t n_rows) const = 0;
   // Of drafting a tree, on average; already spent when a selector runs, but part of every step's time.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace expertree {
@@ -20,6 +21,13 @@ struct TokenTree {
 
   // The node's index. A child with the same token under the same parent is kept once, with the larger score.
   int32_t add(int32_t token, int32_t parent, float score);
+
+  // Throws kInvalidRequest, naming `drafter`, unless this is a tree as described above with ids below n_vocab.
+  void check(const char* drafter, int64_t n_vocab) const;
+  // Throws kInvalidRequest, naming `selector`, unless these are nodes, rising and closed under parents.
+  void check_selection(const char* selector, std::span<const int32_t> nodes) const;
+  // The max_nodes best by score, no deeper than max_depth; parents stay before their children.
+  TokenTree best(int64_t max_nodes, int32_t max_depth) const;
 };
 
 }  // namespace expertree

@@ -18,21 +18,38 @@ from expertree.errors import (
 )
 from expertree.generation import Generation
 from expertree.model import Model
-from expertree.session import Session, Step
+from expertree.session import Session
+from expertree.speculation import (
+    Drafter,
+    DraftLimits,
+    DraftTree,
+    Predictor,
+    ScriptedDrafter,
+    Selector,
+    Step,
+    StepCost,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Cancelled",
     "DeviceError",
+    "DraftLimits",
+    "DraftTree",
+    "Drafter",
     "Error",
     "Generation",
     "InvalidRequestError",
     "Model",
     "ModelFormatError",
     "OutOfMemoryError",
+    "Predictor",
+    "ScriptedDrafter",
+    "Selector",
     "Session",
     "Step",
+    "StepCost",
     "UnsupportedError",
     "__version__",
 ]

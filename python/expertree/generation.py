@@ -18,7 +18,9 @@ class Generation:
 
     text: the answer. reasoning: what stood inside reasoning tags, None without such tags. tokens: all sampled ids,
     the end-of-text token included. finish_reason: "stop" (end of text or a stop string), "length" (max_tokens or the
-    context), "cancelled". stats: tokens, seconds and tokens per second of prefill and decoding, and the seed.
+    context), "cancelled". stats: tokens, seconds and tokens per second of prefill and decoding, and the seed; with a
+    drafter also steps, nodes drafted, selected and accepted, accepted_per_step, and draft_seconds and select_seconds,
+    which are part of decode_seconds.
     """
 
     text: str
@@ -107,16 +109,22 @@ def run_generation(
     ends = frozenset() if tokenizer is None or options.ignore_eos else frozenset(tokenizer.eog_ids)
     tokens: list[int] = []
     reason = "length"
+    n_before = len(session) + len(prompt)
     try:
         session.prefill(prompt)
-        for token in _tokens_of(session, options.max_tokens):
+        for token in _tokens_of(session, options.max_tokens, sorted(ends)):
             tokens.append(token)
             if token in ends or (sink is not None and sink.feed(token)):
                 reason = "stop"
                 break
     except Cancelled:
         reason = "cancelled"
-    stats = _statistics(before, session.stats, perf_counter() - start)
+    finally:
+        # A step may have run past a stop string: the session keeps what plain decoding would have.
+        if len(session) > n_before + len(tokens):
+            session.truncate(n_before + len(tokens))
+        session.remember_costs()
+    stats = _statistics(session, before, len(tokens), perf_counter() - start)
     if sink is None:
         return Generation("", tokens, reason, stats)
     sink.finish()
@@ -124,25 +132,28 @@ def run_generation(
     return Generation("".join(sink.content), tokens, reason, stats, reasoning)
 
 
-def _tokens_of(session: Session, limit: int | None) -> Iterator[int]:
+def _tokens_of(session: Session, limit: int | None, ends: Sequence[int]) -> Iterator[int]:
     """The session's next tokens one by one, up to a limit or the end of the context. A step may give several."""
-    if limit == 0:
-        return
     n = 0
-    for step in session:
-        for token in step.tokens:
-            yield token
-            n += 1
-            if n == limit:
-                return
+    while limit is None or n < limit:
+        step = session.step(None if limit is None else limit - n, ends)
+        if step is None:
+            return
+        n += len(step.tokens)
+        yield from step.tokens
 
 
-def _statistics(before: dict[str, Any], after: dict[str, Any], wall: float) -> dict[str, Any]:
+def _statistics(session: Session, before: dict[str, Any], n_tokens: int, wall: float) -> dict[str, Any]:
+    after = session.stats
     stats: dict[str, Any] = {"seed": after["seed"], "seconds": wall}
-    for phase in ("prefill", "decode"):
-        n = after[f"{phase}_tokens"] - before[f"{phase}_tokens"]
+    n_prefill = after["prefill_tokens"] - before["prefill_tokens"]
+    for phase, n in (("prefill", n_prefill), ("decode", n_tokens)):
         seconds = after[f"{phase}_seconds"] - before[f"{phase}_seconds"]
         stats[f"{phase}_tokens"] = n
         stats[f"{phase}_seconds"] = seconds
         stats[f"{phase}_tokens_per_second"] = n / seconds if seconds > 0 else 0.0
+    if session.speculates:
+        for name in ("steps", "drafted", "selected", "accepted", "draft_seconds", "select_seconds"):
+            stats[name] = after[name] - before[name]
+        stats["accepted_per_step"] = stats["accepted"] / stats["steps"] if stats["steps"] else 0.0
     return stats

@@ -19,6 +19,14 @@ from expertree.generation import Generation, TextOptions, run_generation
 from expertree.memory_size import parse_budget
 from expertree.sampling import SamplingParams
 from expertree.session import Session, to_ids
+from expertree.speculation import (
+    Drafter,
+    DraftLimits,
+    Predictor,
+    ScriptedDrafter,
+    Selector,
+    speculation_from,
+)
 from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
 
 DEFAULT_CONTEXT = 4096
@@ -70,6 +78,7 @@ class Model:
             raise InvalidRequestError(f"activations is {activations!r}; expected 'int8' or 'f32'")
         self.path = Path(path)
         self._pre = pre
+        self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
         self._record_path = _record_path(record, self.path)
         profile = _saved_profile(record, self._record_path)
         try:
@@ -233,12 +242,32 @@ class Model:
         logits, routed = session._core.evaluate(ids, np.arange(-1, ids.size - 1, dtype=np.int32), routing)
         return logits, routed
 
-    def session(self, *, n_ctx: int | None = None, draft: None = None, select: None = None, **sampling: Any) -> Session:
-        """A new session. Sampling settings as in `generate`."""
-        if draft is not None or select is not None:
-            raise UnsupportedError("drafting is not built yet; leave draft and select out")
+    def session(
+        self,
+        *,
+        n_ctx: int | None = None,
+        draft: str | Drafter | ScriptedDrafter | None = None,
+        select: str | Selector | None = None,
+        predict: str | Predictor | None = None,
+        draft_nodes: int = 32,
+        draft_depth: int = 4,
+        draft_top_k: int = 8,
+        **sampling: Any,
+    ) -> Session:
+        """A new session.
+
+        Args:
+            n_ctx: positions that the sequence may grow to; None takes the model's `n_ctx`.
+            draft: who proposes tokens that are verified several at a time: "ngram", another name of
+                `drafter_names()`, or a `Drafter`. The text never depends on it.
+            select: which of them are verified: "residency", another name of `selector_names()`, or a `Selector`.
+            predict: which experts they are expected to use: "last", another name, a `Predictor`, or "none".
+            draft_nodes, draft_depth, draft_top_k: how large a tree may be; see `DraftLimits`.
+            sampling: as in `generate`.
+        """
+        speculation = speculation_from(draft, select, predict, DraftLimits(draft_nodes, draft_depth, draft_top_k))
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
-        return Session(self, length, sampling_params(sampling))
+        return Session(self, length, sampling_params(sampling), speculation)
 
     def generate(
         self,
@@ -248,7 +277,7 @@ class Model:
         stop: str | Sequence[str] | None = None,
         ignore_eos: bool = False,
         stream: Callable[[str], object] | None = None,
-        **sampling: Any,
+        **settings: Any,
     ) -> Generation:
         """Continues a prompt.
 
@@ -260,8 +289,9 @@ class Model:
             stop: strings that end the answer; they are not part of it.
             ignore_eos: go on after an end-of-text token.
             stream: called with each piece of text as soon as it is certain.
-            sampling: temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
-                penalty_last_n, logit_bias, seed (see `SamplingParams`).
+            settings: temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty,
+                penalty_last_n, logit_bias, seed (see `SamplingParams`); draft, select, predict, draft_nodes,
+                draft_depth, draft_top_k (see `session`).
 
         Raises:
             InvalidRequestError: an empty prompt, one longer than the context, an id outside the vocabulary, or a
@@ -269,7 +299,7 @@ class Model:
         """
         options = text_options(max_tokens, stop, ignore_eos=ignore_eos)
         ids = self.tokenizer.encode(prompt, add_special=True, parse_special=True) if isinstance(prompt, str) else prompt
-        session = self.session(**sampling)
+        session = self.session(**settings)
         try:
             tokenizer = self.tokenizer
         except UnsupportedError:  # reached with ids only: text has been encoded above
@@ -285,7 +315,7 @@ class Model:
         stream: Callable[[str], object] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template_args: Mapping[str, Any] | None = None,
-        **sampling: Any,
+        **settings: Any,
     ) -> Generation:
         """Answers a conversation: [{"role": "user", "content": "..."}, ...], through the file's chat template.
 
@@ -294,7 +324,7 @@ class Model:
         """
         ids, reasoning_open = encode_messages(self, messages, tools, template_args)
         options = text_options(max_tokens, stop, split_reasoning=True, reasoning_open=reasoning_open)
-        return run_generation(self.session(**sampling), self.tokenizer, ids, options, stream)
+        return run_generation(self.session(**settings), self.tokenizer, ids, options, stream)
 
 
 def _record_path(record: bool | str | os.PathLike[str], model: Path) -> Path | None:
@@ -313,6 +343,21 @@ def _saved_profile(record: bool | str | os.PathLike[str], path: Path | None) -> 
             raise
         return None  # our own file in the cache folder: the next save replaces it
     return None if saved is None else saved.rates
+
+
+def drafter_names() -> list[str]:
+    """Names that `Model.session(draft=...)` takes; those that need an argument as NAME:ARGUMENT."""
+    return [f"{name}:{argument}" if argument else str(name) for name, argument, _ in _core.drafter_infos()]
+
+
+def selector_names() -> list[str]:
+    """Names that `Model.session(select=...)` takes; what may follow a colon is their own argument."""
+    return [str(name) for name, _, _ in _core.selector_infos()]
+
+
+def predictor_names() -> list[str]:
+    """Names that `Model.session(predict=...)` takes, besides "none"; those that need an argument as NAME:ARGUMENT."""
+    return [f"{name}:{argument}" if argument else str(name) for name, argument, _ in _core.predictor_infos()]
 
 
 def policy_names() -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from expertree import _core
 from expertree.errors import InvalidRequestError
 from expertree.sampling import SamplingParams, draw_seed
+from expertree.speculation import Speculation, Step
 
 if TYPE_CHECKING:
     from expertree.model import Model
@@ -36,13 +36,6 @@ def to_ids(tokens: Sequence[int] | npt.NDArray[Any], what: str = "tokens") -> np
     return np.ascontiguousarray(ids, dtype=np.int32)
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of the sampling loop. tokens: accepted token ids, in order; without drafting there is one."""
-
-    tokens: list[int]
-
-
 class Session:
     """A growing sequence on one model. Made by `Model.session`.
 
@@ -54,10 +47,17 @@ class Session:
     ...     print(step.tokens)
     """
 
-    def __init__(self, model: Model, n_ctx: int, sampling: SamplingParams) -> None:
+    def __init__(
+        self, model: Model, n_ctx: int, sampling: SamplingParams, speculation: Speculation | None = None
+    ) -> None:
         self._model = model
+        self._speculation = speculation
         self.seed = draw_seed() if sampling.seed is None else sampling.seed
         self._core = _core.Session(model._core, n_ctx, sampling.to_core(self.seed))
+        if speculation is not None:
+            speculation.apply(self._core)
+            if model._step_costs is not None:
+                _core.restore_costs(self._core, model._step_costs)
 
     @property
     def model(self) -> Model:
@@ -75,8 +75,14 @@ class Session:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """prefill_tokens, decode_tokens, prefill_seconds, decode_seconds, seed."""
+        """prefill_tokens, decode_tokens, prefill_seconds, decode_seconds, seed; steps, and of all their trees nodes
+        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds."""
         return {**self._core.stats, "seed": self.seed}
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it has a drafter."""
+        return bool(self._core.speculates)
 
     def __len__(self) -> int:
         return int(self._core.n_tokens)
@@ -90,10 +96,27 @@ class Session:
         """
         self._core.prefill(to_ids(tokens))
 
-    def step(self) -> Step | None:
-        """Samples the next token and appends it; None when the context is full."""
-        token = self._core.step()
-        return None if token is None else Step([token])
+    def step(self, max_tokens: int | None = None, end_tokens: Sequence[int] = ()) -> Step | None:
+        """Appends the next tokens, at least one; None when the context is full.
+
+        With a drafter that is as many as the model agrees with, and one more; else the next one. They are the tokens
+        that as many plain steps would have given.
+
+        Args:
+            max_tokens: at most so many.
+            end_tokens: the step ends after any of these.
+
+        Raises:
+            InvalidRequestError: the session is empty, or a plug gave something that makes no sense.
+            Cancelled: `cancel` was called. The session is as it was in every case.
+        """
+        record = self._core.step(max_tokens, end_tokens)
+        return None if record is None else Step(record.tokens, record)
+
+    def remember_costs(self) -> None:
+        """Tells the model what steps were found to cost, for its next session that drafts."""
+        if self.speculates:
+            self._model._step_costs = _core.cost_profile(self._core)
 
     def __iter__(self) -> Iterator[Step]:
         while (step := self.step()) is not None:
@@ -131,11 +154,19 @@ class Session:
         self._core.truncate(length)
 
     def branch(self) -> Session:
-        """An independent copy: same tokens, state, sampler and seed."""
+        """An independent copy: same tokens, state, sampler and seed.
+
+        A drafter that was given by name is made anew and learns the tokens when the copy is first used (one that looks
+        at hidden states has them run again); a drafter, selector or predictor object stays with this session, and the
+        copy decodes plainly.
+        """
         copy = object.__new__(Session)
         copy._model = self._model
         copy.seed = self.seed
         copy._core = self._core.branch()
+        copy._speculation = self._speculation if self._speculation is not None and self._speculation.is_named else None
+        if copy._speculation is not None:
+            copy._speculation.apply(copy._core)
         return copy
 
     def set_sampling(self, sampling: SamplingParams) -> None:

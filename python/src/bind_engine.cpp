@@ -157,6 +157,12 @@ void bind_session(nb::module_& m) {
                      d["decode_tokens"] = stats.n_decode_tokens;
                      d["prefill_seconds"] = static_cast<double>(stats.prefill_us) * 1e-6;
                      d["decode_seconds"] = static_cast<double>(stats.decode_us) * 1e-6;
+                     d["steps"] = stats.n_steps;
+                     d["drafted"] = stats.n_drafted;
+                     d["selected"] = stats.n_selected;
+                     d["accepted"] = stats.n_accepted;
+                     d["draft_seconds"] = static_cast<double>(stats.draft_us) * 1e-6;
+                     d["select_seconds"] = static_cast<double>(stats.select_us) * 1e-6;
                      return d;
                    })
       .def(
@@ -166,7 +172,16 @@ void bind_session(nb::module_& m) {
             s.prefill(span_of(tokens));
           },
           "tokens"_a)
-      .def("step", &Session::step, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "step",
+          [](Session& s, std::optional<int64_t> max_tokens, const std::vector<int32_t>& end_tokens) {
+            StepRequest request{.end_tokens = end_tokens};
+            if (max_tokens) request.max_tokens = *max_tokens;
+            nb::gil_scoped_release released;
+            return s.step(request);
+          },
+          "max_tokens"_a = nb::none(), "end_tokens"_a = std::vector<int32_t>())
+      .def_prop_ro("speculates", &Session::speculates)
       .def(
           "evaluate",
           [](Session& s, const Ids& tokens, const Ids& parents, bool routing) {

@@ -10,10 +10,14 @@ void bind_engine(nanobind::module_& m);
 void bind_merge_experts(nanobind::module_& m);
 void bind_expert_pager(nanobind::module_& m);
 void bind_pager(nanobind::module_& m);
+void bind_speculation(nanobind::module_& m);
+void bind_testing_drafters(nanobind::module_& m);
 void bind_testing_io(nanobind::module_& m);
 void bind_testing_kernels(nanobind::module_& m);
 void bind_testing_pager(nanobind::module_& m);
 void bind_testing_sample(nanobind::module_& m);
+void bind_testing_spec(nanobind::module_& m);
+void bind_testing_spec_prices(nanobind::module_& m);
 void bind_testing_tensor(nanobind::module_& m);
 void bind_testing_threads(nanobind::module_& m);
 

@@ -52,12 +52,16 @@ NB_MODULE(_core, m) {
   expertree::bind_pager(m);
   expertree::bind_expert_pager(m);
   expertree::bind_engine(m);
+  expertree::bind_speculation(m);
   expertree::bind_merge_experts(m);
   nb::module_ testing = m.def_submodule("_testing", "Parts of the core, exposed for tests; not a public interface.");
+  expertree::bind_testing_drafters(testing);
   expertree::bind_testing_io(testing);
   expertree::bind_testing_kernels(testing);
   expertree::bind_testing_pager(testing);
   expertree::bind_testing_sample(testing);
+  expertree::bind_testing_spec(testing);
+  expertree::bind_testing_spec_prices(testing);
   expertree::bind_testing_tensor(testing);
   expertree::bind_testing_threads(testing);
 }

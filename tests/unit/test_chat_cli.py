@@ -67,6 +67,18 @@ def test_later_turns_answer_as_a_fresh_context_would(model: expertree.Model) -> 
         assert conversation.stats["prefill_tokens"] - n_before < 40
 
 
+def test_a_conversation_that_drafts_is_the_same(model: expertree.Model) -> None:
+    plain = Conversation(model, WARM, max_tokens=20)
+    drafting = Conversation(model, WARM, drafting={"draft": "ngram", "select": "all"}, max_tokens=20)
+    for text in ("lalalala", "more", "lalalala", "more of that"):
+        assert drafting.ask(text, Recorder()).content == plain.ask(text, Recorder()).content
+        assert drafting.n_tokens == plain.n_tokens
+    assert drafting.regenerate(Recorder()).content == plain.regenerate(Recorder()).content
+    lines: list[str] = []
+    assert ChatCommands(drafting, lines.append, lambda: None).run("/stats")
+    assert drafting.stats["drafted"] > 0 and any(line.startswith("drafting") for line in lines)
+
+
 def test_the_prefix_is_kept(model: expertree.Model) -> None:
     conversation = Conversation(model, WARM, max_tokens=1)
     conversation.ask("x" * 100, Recorder())

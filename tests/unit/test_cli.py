@@ -110,6 +110,19 @@ def test_seed_is_drawn_and_reported(cli: RunCli, model: Path) -> None:
     assert again["tokens"] == first["tokens"]
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_drafting_gives_the_same_text(temperature: int, cli: RunCli, model: Path) -> None:
+    arguments = ("generate", model, "-p", "hahaha", "-n", 60, "--temperature", temperature, "--seed", 3, "--json")
+    plain = json.loads(cli(*arguments).out)
+    for drafting in (["ngram"], ["ngram", "--select", "all"], ["ngram", "--select", "chain:2", "--predict", "none"]):
+        drafted = json.loads(cli(*arguments, "--draft", *drafting).out)
+        assert (drafted["tokens"], drafted["text"]) == (plain["tokens"], plain["text"])
+        assert drafted["stats"]["steps"] == drafted["stats"]["decode_tokens"] - drafted["stats"]["accepted"]
+    assert cli("generate", model, "-p", "hello", "--draft", "ngram:4").status == 1
+    chat = ("chat", model, "-p", "hello", "-n", 9, "--seed", 3)
+    assert cli(*chat, "--draft", "ngram") == cli(*chat)
+
+
 def test_prompt_from_file_and_stdin(cli: RunCli, model: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
     file.write_bytes("é\n".encode() + b"\xff")
@@ -159,7 +172,10 @@ def test_no_tokens(cli: RunCli, model: Path) -> None:
         ["--isa", "z80"],
         ["-p", "hello", "-f", "file"],
         ["--no-such-option"],
-        ["--draft", "ngram"],
+        ["--draft", "nobody"],
+        ["--select", "nobody", "--draft", "ngram"],
+        ["--select", "all"],
+        ["--predict", "last"],
     ],
 )
 def test_bad_arguments(cli: RunCli, arguments: list[str]) -> None:

@@ -56,63 +56,77 @@ struct Operand {
   }
 };
 
-// One block of 16 rows times kColumns columns: groups of kGroup elements are added in any order, then finish.
-template <Shape kShape, int kGroup, int kColumns>
+// One block of kPanels * 16 rows times kColumns columns: groups of kGroup elements are added in any order, then finish.
+template <Shape kShape, int kGroup, int kColumns, int kPanels = 1>
 struct Product {
   static constexpr int kDwords = kGroup / 4;
 
-  const Scales& scales;
+  const Scales* const* scales;  // [kPanels]
   Operand<kShape, kGroup> x[kColumns];
-  __m512i total[kColumns];
+  __m512i total[kPanels][kColumns];
 
-  Product(const Scales& scales_in, const Column* columns) : scales(scales_in) {
+  Product(const Scales* const* scales_in, const Column* columns) : scales(scales_in) {
     for (int c = 0; c < kColumns; ++c) {
       x[c].prepare(columns[c]);
-      total[c] = _mm512_setzero_si512();
+      for (int p = 0; p < kPanels; ++p) total[p][c] = _mm512_setzero_si512();
     }
   }
 
-  // w: elements `element` .. element + kGroup - 1.
-  inline __attribute__((always_inline)) void add_group(int element, const __m512i (&w)[kDwords]) {
-    __m512i sum[kColumns];
+  // w(p, t): elements `element` + 4t .. 4t+3 of panel p.
+  template <typename GetWeights>
+  inline __attribute__((always_inline)) void add(int element, const GetWeights& w) {
+    __m512i sum[kPanels][kColumns];
+#pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
-      sum[c] = kShape.offset != 0 ? _mm512_set1_epi32(x[c].start[element / kGroup]) : _mm512_setzero_si512();
+      const __m512i start =
+          kShape.offset != 0 ? _mm512_set1_epi32(x[c].start[element / kGroup]) : _mm512_setzero_si512();
+      for (int p = 0; p < kPanels; ++p) sum[p][c] = start;
     }
     // Columns innermost: as many independent chains as there are columns (vpdpbusd takes 5 cycles).
 #pragma GCC unroll 8
     for (int t = 0; t < kDwords; ++t) {
+      __m512i w_part[kPanels];
+      for (int p = 0; p < kPanels; ++p) w_part[p] = w(p, t);
 #pragma GCC unroll 8
       for (int c = 0; c < kColumns; ++c) {
-        sum[c] = _mm512_dpbusd_epi32(sum[c], w[t], _mm512_set1_epi32(load_i32(x[c].q + element + 4 * t)));
+        const __m512i x_part = _mm512_set1_epi32(load_i32(x[c].q + element + 4 * t));
+        for (int p = 0; p < kPanels; ++p) sum[p][c] = _mm512_dpbusd_epi32(sum[p][c], w_part[p], x_part);
       }
     }
-    const __m512i scale = _mm512_load_si512(scales.scale[element / kShape.sub_block]);
+    for (int p = 0; p < kPanels; ++p) {
+      const __m512i scale = _mm512_load_si512(scales[p]->scale[element / kShape.sub_block]);
 #pragma GCC unroll 8
-    for (int c = 0; c < kColumns; ++c) {
-      total[c] = kShape.fits_int16 ? _mm512_dpwssd_epi32(total[c], sum[c], scale)
-                                   : _mm512_add_epi32(total[c], _mm512_mullo_epi32(sum[c], scale));
+      for (int c = 0; c < kColumns; ++c) {
+        total[p][c] = kShape.fits_int16 ? _mm512_dpwssd_epi32(total[p][c], sum[p][c], scale)
+                                        : _mm512_add_epi32(total[p][c], _mm512_mullo_epi32(sum[p][c], scale));
+      }
     }
   }
 
+  // What the expansion of one panel calls.
+  inline __attribute__((always_inline)) void add_group(int element, const __m512i (&w)[kDwords]) {
+    add(element, [&](int, int t) { return w[t]; });
+  }
+
   // acc = fma(float(S), d * dx, acc);  acc = fma(-float(M), dmin * dx, acc)
-  inline __attribute__((always_inline)) void finish(float (*acc_rows)[kPanelRows]) const {
+  inline __attribute__((always_inline)) void finish(int p, float (*acc_rows)[kPanelRows]) const {
     __m512i mins[kColumns];
     if (kShape.has_min) {
       for (int c = 0; c < kColumns; ++c) mins[c] = _mm512_setzero_si512();
       for (int i = 0; i < 8; ++i) {
-        const __m512i min = _mm512_load_si512(scales.min[i]);
+        const __m512i min = _mm512_load_si512(scales[p]->min[i]);
         for (int c = 0; c < kColumns; ++c) {
           mins[c] = _mm512_dpwssd_epi32(mins[c], min, _mm512_set1_epi32(x[c].sums[i]));
         }
       }
     }
-    const __m512 d = _mm512_load_ps(scales.d);
+    const __m512 d = _mm512_load_ps(scales[p]->d);
     for (int c = 0; c < kColumns; ++c) {
       const __m512 dx = set1(x[c].d);
       __m512 acc = _mm512_load_ps(acc_rows[c]);
-      acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[c]), _mm512_mul_ps(d, dx), acc);
+      acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[p][c]), _mm512_mul_ps(d, dx), acc);
       if (kShape.has_min) {
-        const __m512 dmin = _mm512_load_ps(scales.dmin);
+        const __m512 dmin = _mm512_load_ps(scales[p]->dmin);
         acc = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(mins[c]), _mm512_mul_ps(dmin, dx), acc);
       }
       _mm512_store_ps(acc_rows[c], acc);
@@ -143,16 +157,16 @@ struct Format256 {
     Self::expand_bytes(p, stride, sink);
   }
 
-  template <int kColumns>
-  static void multiply(const Panel& panel, int, const Column* columns, float (*acc)[kPanelRows]) {
-    constexpr int kDwords = kShape.group / 4;
-    Product<kShape, kShape.group, kColumns> product(panel.scales, columns);
+  // kPanels panels, acc[p] being those of panel p.
+  template <int kColumns, int kPanels>
+  static void multiply(const Panel* panels, int, const Column* columns, float (*const* acc)[kPanelRows]) {
+    const Scales* scales[kPanels];
+    for (int p = 0; p < kPanels; ++p) scales[p] = &panels[p].scales;
+    Product<kShape, kShape.group, kColumns, kPanels> product(scales, columns);
     for (int element = 0; element < kChunk; element += kShape.group) {
-      __m512i w[kDwords];
-      for (int t = 0; t < kDwords; ++t) w[t] = _mm512_load_si512(panel.w[element / 4 + t]);
-      product.add_group(element, w);
+      product.add(element, [&](int p, int t) { return _mm512_load_si512(panels[p].w[element / 4 + t]); });
     }
-    product.finish(acc);
+    for (int p = 0; p < kPanels; ++p) product.finish(p, acc[p]);
   }
 
   template <int kColumns>
@@ -160,9 +174,10 @@ struct Format256 {
                                   float (*acc)[kPanelRows]) {
     Scales scales;
     Self::expand_scales(p, stride, &scales);
-    Product<kShape, 16, kColumns> product(scales, columns);
+    const Scales* const all[] = {&scales};
+    Product<kShape, 16, kColumns> product(all, columns);
     Self::expand_bytes(p, stride, product);
-    product.finish(acc);
+    product.finish(0, acc);
   }
 };
 

@@ -42,58 +42,51 @@ struct Operand {
   }
 };
 
-// acc = fma(float(S), d * dx, acc), and the minimum's step, for block b of 16 rows and kColumns columns.
-template <int kOffset, bool kHasMin, int kColumns>
-inline __attribute__((always_inline)) void multiply_block(const __m512i (&w)[8], const Scales& scales, int b,
-                                                          const Operand<kOffset, kHasMin>* x, __m512* acc) {
-  __m512i sum[kColumns];
-  for (int c = 0; c < kColumns; ++c) {
-    sum[c] = kOffset != 0 ? _mm512_set1_epi32(x[c].start[b]) : _mm512_setzero_si512();
-  }
-  // Columns innermost: as many independent chains as there are columns (vpdpbusd takes 5 cycles).
-#pragma GCC unroll 8
-  for (int t = 0; t < 8; ++t) {
-#pragma GCC unroll 8
-    for (int c = 0; c < kColumns; ++c) {
-      sum[c] = _mm512_dpbusd_epi32(sum[c], w[t], _mm512_set1_epi32(load_i32(x[c].q + 32 * b + 4 * t)));
-    }
-  }
-  const __m512 d = _mm512_load_ps(scales.d[b]);
-#pragma GCC unroll 8
-  for (int c = 0; c < kColumns; ++c) {
-    const __m512 dx = set1(x[c].d[b]);
-    acc[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[c]), _mm512_mul_ps(d, dx), acc[c]);
-    if (kHasMin) {
-      const __m512 m = _mm512_load_ps(scales.m[b]);
-      acc[c] = _mm512_fmadd_ps(set1(x[c].sum[b]), _mm512_mul_ps(m, dx), acc[c]);
-    }
-  }
-}
-
-// Calls get_w(b, w) for each block b and multiplies.
-template <int kOffset, bool kHasMin, int kColumns, typename GetWeights>
-inline __attribute__((always_inline)) void multiply_blocks(const Scales& scales, int n_blocks, const Column* columns,
-                                                           const GetWeights& get_w, float (*acc_rows)[kPanelRows]) {
+// acc = fma(float(S), d * dx, acc), and the minimum's step, for each block b of kPanels * 16 rows and kColumns columns.
+// get_w(p, b, w) gives the bytes of block b of panel p.
+template <int kOffset, bool kHasMin, int kColumns, int kPanels, typename GetWeights>
+inline __attribute__((always_inline)) void multiply_blocks(const Scales* const* scales, int n_blocks,
+                                                           const Column* columns, const GetWeights& get_w,
+                                                           float (*const* acc_rows)[kPanelRows]) {
   Operand<kOffset, kHasMin> x[kColumns];
-  __m512 acc[kColumns];
+  __m512 acc[kPanels][kColumns];
   for (int c = 0; c < kColumns; ++c) {
     x[c].prepare(columns[c], n_blocks);
-    acc[c] = _mm512_load_ps(acc_rows[c]);
+    for (int p = 0; p < kPanels; ++p) acc[p][c] = _mm512_load_ps(acc_rows[p][c]);
   }
   for (int b = 0; b < n_blocks; ++b) {
-    __m512i w[8];
-    get_w(b, w);
-    multiply_block<kOffset, kHasMin, kColumns>(w, scales, b, x, acc);
+    __m512i w[kPanels][8];
+    for (int p = 0; p < kPanels; ++p) get_w(p, b, w[p]);
+    __m512i sum[kPanels][kColumns];
+    for (int c = 0; c < kColumns; ++c) {
+      const __m512i start = kOffset != 0 ? _mm512_set1_epi32(x[c].start[b]) : _mm512_setzero_si512();
+      for (int p = 0; p < kPanels; ++p) sum[p][c] = start;
+    }
+    // Columns innermost: as many independent chains as there are columns (vpdpbusd takes 5 cycles).
+#pragma GCC unroll 8
+    for (int t = 0; t < 8; ++t) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) {
+        const __m512i x_part = _mm512_set1_epi32(load_i32(x[c].q + 32 * b + 4 * t));
+        for (int p = 0; p < kPanels; ++p) sum[p][c] = _mm512_dpbusd_epi32(sum[p][c], w[p][t], x_part);
+      }
+    }
+    for (int p = 0; p < kPanels; ++p) {
+      const __m512 d = _mm512_load_ps(scales[p]->d[b]);
+#pragma GCC unroll 8
+      for (int c = 0; c < kColumns; ++c) {
+        const __m512 dx = set1(x[c].d[b]);
+        acc[p][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[p][c]), _mm512_mul_ps(d, dx), acc[p][c]);
+        if (kHasMin) {
+          const __m512 m = _mm512_load_ps(scales[p]->m[b]);
+          acc[p][c] = _mm512_fmadd_ps(set1(x[c].sum[b]), _mm512_mul_ps(m, dx), acc[p][c]);
+        }
+      }
+    }
   }
-  for (int c = 0; c < kColumns; ++c) _mm512_store_ps(acc_rows[c], acc[c]);
-}
-
-template <int kOffset, bool kHasMin, int kColumns>
-void multiply_panel(const Panel32& panel, int n_blocks, const Column* columns, float (*acc_rows)[kPanelRows]) {
-  const auto load_w = [&](int b, __m512i(&w)[8]) {
-    for (int t = 0; t < 8; ++t) w[t] = _mm512_load_si512(panel.w[8 * b + t]);
-  };
-  multiply_blocks<kOffset, kHasMin, kColumns>(panel.scales, n_blocks, columns, load_w, acc_rows);
+  for (int p = 0; p < kPanels; ++p) {
+    for (int c = 0; c < kColumns; ++c) _mm512_store_ps(acc_rows[p][c], acc[p][c]);
+  }
 }
 
 // What panel.h asks of a format. Self::expand_scales fills Scales from 16 rows at p, stride bytes apart;
@@ -113,9 +106,15 @@ struct Format32 {
     }
   }
 
-  template <int kColumns>
-  static void multiply(const Panel& panel, int n_blocks, const Column* columns, float (*acc)[kPanelRows]) {
-    multiply_panel<kOffset, kHasMin, kColumns>(panel, n_blocks, columns, acc);
+  // kPanels panels, acc[p] being those of panel p.
+  template <int kColumns, int kPanels>
+  static void multiply(const Panel* panels, int n_blocks, const Column* columns, float (*const* acc)[kPanelRows]) {
+    const Scales* scales[kPanels];
+    for (int p = 0; p < kPanels; ++p) scales[p] = &panels[p].scales;
+    const auto load_w = [&](int p, int b, __m512i(&w)[8]) {
+      for (int t = 0; t < 8; ++t) w[t] = _mm512_load_si512(panels[p].w[8 * b + t]);
+    };
+    multiply_blocks<kOffset, kHasMin, kColumns, kPanels>(scales, n_blocks, columns, load_w, acc);
   }
 
   template <int kColumns>
@@ -123,8 +122,10 @@ struct Format32 {
                                   float (*acc)[kPanelRows]) {
     Scales scales;
     Self::expand_scales(p, stride, n_blocks, &scales);
-    const auto expand_w = [&](int b, __m512i(&w)[8]) { Self::expand_block(p + b * kBytes, stride, scales, b, w); };
-    multiply_blocks<kOffset, kHasMin, kColumns>(scales, n_blocks, columns, expand_w, acc);
+    const auto expand_w = [&](int, int b, __m512i(&w)[8]) { Self::expand_block(p + b * kBytes, stride, scales, b, w); };
+    const Scales* const all[] = {&scales};
+    float (*const accs[])[kPanelRows] = {acc};
+    multiply_blocks<kOffset, kHasMin, kColumns, 1>(all, n_blocks, columns, expand_w, accs);
   }
 
   // Scales at the start of the block: a half, or two.

@@ -115,6 +115,11 @@ std::vector<std::string> architecture_names() {
   return names;
 }
 
+int64_t embedding_rows(const GgufReader& reader) {
+  const GgufTensor* embedding = reader.find_tensor("token_embd.weight");
+  return embedding == nullptr ? 0 : embedding->ne[1];
+}
+
 HyperParameters read_hyperparameters(const GgufReader& reader) {
   const std::string arch = reader.require_string("general.architecture");
   for (const Architecture* architecture : kArchitectures) {

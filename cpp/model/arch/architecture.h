@@ -57,6 +57,9 @@ std::vector<std::string> architecture_names();
 // kModelFormat for missing or impossible values.
 HyperParameters read_hyperparameters(const GgufReader& reader);
 
+// Token ids that the model's embedding has rows for; 0 without an embedding.
+int64_t embedding_rows(const GgufReader& reader);
+
 // Indexes the experts and loads all other weights into `arena`. A tensor that is missing, of the wrong shape or
 // format, or that the architecture has no use for is an error naming it. Rows of router and shared gate may be any
 // format; norms and biases must be F32. `progress`, when given, is called after each piece and may throw to stop.

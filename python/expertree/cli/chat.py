@@ -16,7 +16,7 @@ from expertree.cli.chat_input import Turn, prompt_turns, read_turns
 from expertree.cli.conversation import Answer, Conversation
 from expertree.cli.failures import one_line
 from expertree.cli.loading import load_model, remember_experts
-from expertree.cli.options import CHAT_DEFAULTS, ModelOptions, SamplingOptions, command
+from expertree.cli.options import CHAT_DEFAULTS, DraftOptions, ModelOptions, SamplingOptions, command
 from expertree.cli.terminal import TextStream
 from expertree.errors import Error
 from expertree.models import cache_folder
@@ -69,6 +69,7 @@ def chat(
         ),
     ] = None,
     sampling: SamplingOptions,
+    drafting: DraftOptions,
     options: ModelOptions,
 ) -> None:
     """Talk to a model. It streams its answers and remembers the conversation.
@@ -86,11 +87,13 @@ def chat(
     """
     if prompt is not None and not prompt.strip():
         raise typer.BadParameter("the text of -p is empty; leave -p out for a conversation")
+    drafts = drafting.values()
     loaded = load_model(model, options)
     is_interactive = prompt is None and sys.stdin.isatty()
     conversation = Conversation(
         loaded,
         sampling.values(CHAT_DEFAULTS),
+        drafting=drafts,
         max_tokens=max_tokens,
         system=system,
         stoppable=is_interactive,
@@ -166,4 +169,6 @@ class _Chat:
         if self._is_interactive and answer.n_tokens > 0:
             speed = answer.stats.get("decode_tokens_per_second", 0.0)
             used = f"context {self._conversation.n_tokens:,} of {n_ctx:,}"
-            self.say(f"{answer.n_tokens:,} tokens, {speed:.1f} tokens/s; {used}")
+            accepted = answer.stats.get("accepted_per_step")
+            drafted = "" if accepted is None else f", {accepted:.2f} drafted tokens accepted per step"
+            self.say(f"{answer.n_tokens:,} tokens, {speed:.1f} tokens/s{drafted}; {used}")

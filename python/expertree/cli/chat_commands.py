@@ -89,5 +89,10 @@ class ChatCommands:
             n, seconds = stats[f"{phase}_tokens"], stats[f"{phase}_seconds"]
             speed = f", {n / seconds:,.1f} tokens/s" if seconds > 0 else ""
             self._say(f"{name}   {n:,} tokens run in {seconds:.2f} s{speed}")
+        if stats["drafted"]:
+            self._say(
+                f"drafting  {stats['accepted']:,} of {stats['drafted']:,} drafted tokens accepted in "
+                f"{stats['steps']:,} steps, {stats['draft_seconds'] + stats['select_seconds']:.2f} s"
+            )
         self._say(f"seed      {conversation.seed}")
         return True

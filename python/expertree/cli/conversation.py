@@ -71,7 +71,8 @@ class Conversation:
 
     Args:
         model: it must have a chat template.
-        sampling: arguments of `Model.session`.
+        sampling: sampling settings of `Model.session`.
+        drafting: its drafting settings.
         max_tokens: at most so many tokens an answer; None ends with the context.
         system: the system message, if any.
         stoppable: Ctrl-C ends an answer and not the program.
@@ -82,6 +83,7 @@ class Conversation:
         model: Model,
         sampling: Mapping[str, Any],
         *,
+        drafting: Mapping[str, Any] | None = None,
         max_tokens: int | None = None,
         system: str | None = None,
         stoppable: bool = False,
@@ -92,7 +94,7 @@ class Conversation:
         self._max_tokens = max_tokens
         self._stoppable = stoppable
         self._turns: list[Message] = []
-        self._session: Session = model.session(**sampling)
+        self._session: Session = model.session(**(drafting or {}), **sampling)
         _ = model.chat_template  # fails here and not at the first turn
 
     @property

@@ -12,7 +12,7 @@ import typer
 from expertree.cli.failures import EXIT_INTERRUPTED
 from expertree.cli.interrupts import cancel_on_interrupt
 from expertree.cli.loading import load_model, remember_experts
-from expertree.cli.options import GENERATE_DEFAULTS, ModelOptions, SamplingOptions, command
+from expertree.cli.options import GENERATE_DEFAULTS, DraftOptions, ModelOptions, SamplingOptions, command
 from expertree.cli.terminal import TextStream
 from expertree.errors import InvalidRequestError
 from expertree.generation import Generation, run_generation
@@ -46,6 +46,7 @@ def generate(
     ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end-of-text token.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: tokens, text, statistics.")] = False,
     sampling: SamplingOptions,
+    drafting: DraftOptions,
     options: ModelOptions,
 ) -> None:
     """Complete a text once, and stream what comes. Without -p and -f the text is read from stdin.
@@ -61,13 +62,14 @@ def generate(
     --json prints schema ("expertree.generate/1"), model, prompt_tokens (how many), tokens (the ids generated), text,
     reasoning (null without), finish_reason (stop, length or cancelled) and stats.
     """
+    drafts = drafting.values()
     text = _read_prompt(prompt, file)
     loaded = load_model(model, options)
     ids, reasoning_open = _encode(loaded, text, as_chat)
     settings = text_options(
         max_tokens, stop, ignore_eos=ignore_eos, split_reasoning=as_chat, reasoning_open=reasoning_open
     )
-    session = loaded.session(**sampling.values(GENERATE_DEFAULTS))
+    session = loaded.session(**drafts, **sampling.values(GENERATE_DEFAULTS))
     out = TextStream(sys.stdout)
     with cancel_on_interrupt() as interrupt:
         generation = run_generation(session, loaded.tokenizer, ids, settings, None if as_json else out.write)
@@ -125,6 +127,8 @@ def _comment(generation: Generation) -> None:
         return
     stats = generation.stats
     speed = f"{len(generation.tokens):,} tokens, {stats.get('decode_tokens_per_second', 0.0):.1f} tokens/s"
+    if "accepted_per_step" in stats:
+        speed += f", {stats['accepted_per_step']:.2f} drafted tokens accepted per step"
     inside = " inside its reasoning" if generation.reasoning and not generation.text else ""
     reasons = {"length": f"; stopped{inside} at the limit (-n, --ctx)", "cancelled": "; stopped by Ctrl-C"}
     notes.note(f"{speed}; seed {stats.get('seed')}{reasons.get(generation.finish_reason, '')}")

@@ -72,8 +72,8 @@ def models(
     [bold]Examples[/bold]
 
       expertree models
-      expertree models fetch smollm2-135m
-      expertree models remove smollm2-135m
+      expertree models fetch smollm2-8x135m
+      expertree models remove smollm2-8x135m
     """
     if context.invoked_subcommand is None:
         print(_list_json() if as_json else "\n".join(line for model in MODELS for line in _list_text(model)))

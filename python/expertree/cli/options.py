@@ -19,6 +19,7 @@ from expertree.memory_size import parse_size
 
 _MODEL_PANEL = "Model and machine"
 _SAMPLING_PANEL = "Sampling"
+_DRAFTING_PANEL = "Drafting: several tokens in one pass; the text stays the same"
 # What the commands start from. `generate` is for programs and repeats itself exactly; `chat` is for people: enough
 # warmth to be pleasant, and the long tail of unlikely words cut, which small models need.
 GENERATE_DEFAULTS: Mapping[str, float] = {"temperature": 0.0}
@@ -43,6 +44,35 @@ def _check_policy(name: str | None) -> str | None:
     if name is not None and name not in ("auto", *policy_names()):
         raise typer.BadParameter(f"{name!r} is no policy to run with; there are: auto, {', '.join(policy_names())}")
     return name
+
+
+def _check_plug(kind: str, known: list[str], spec: str) -> None:
+    if spec.partition(":")[0] not in [name.partition(":")[0] for name in known]:
+        raise typer.BadParameter(f"{spec!r} is no {kind}; there are: {', '.join(known)}")
+
+
+def _check_draft(spec: str | None) -> str | None:
+    from expertree.model import drafter_names
+
+    if spec is not None:
+        _check_plug("drafter", drafter_names(), spec)
+    return spec
+
+
+def _check_select(spec: str | None) -> str | None:
+    from expertree.model import selector_names
+
+    if spec is not None:
+        _check_plug("selector", selector_names(), spec)
+    return spec
+
+
+def _check_predict(spec: str | None) -> str | None:
+    from expertree.model import predictor_names
+
+    if spec is not None:
+        _check_plug("predictor", ["none", *predictor_names()], spec)
+    return spec
 
 
 def _check_isa(name: str | None) -> str | None:
@@ -78,6 +108,10 @@ def _model(*names: str, help: str, **rest: Any) -> Any:
 def _sampling(*names: str, help: str, callback: Callable[..., Any] | None = _check_number, **rest: Any) -> Any:
     panel = _SAMPLING_PANEL
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, callback=callback, **rest)
+
+
+def _drafting(*names: str, help: str, **rest: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=_DRAFTING_PANEL, show_default=False, **rest)
 
 
 def _per_command(name: str, off: str) -> str:
@@ -206,7 +240,48 @@ class SamplingOptions:
         return {**defaults, **{name: value for name, value in given.items() if value is not None}}
 
 
-_GROUPS = (ModelOptions, SamplingOptions)
+@dataclass(frozen=True)
+class DraftOptions:
+    """How tokens are drafted, if at all."""
+
+    draft: Annotated[
+        str | None,
+        _drafting(
+            "--draft",
+            metavar="NAME[:ARG]",
+            callback=_check_draft,
+            help="Who proposes tokens: ngram looks for the last ones earlier in the text. Default: nobody.",
+        ),
+    ] = None
+    select: Annotated[
+        str | None,
+        _drafting(
+            "--select",
+            metavar="NAME[:ARG]",
+            callback=_check_select,
+            help="Which of them are verified: all, chain:N, ... Default: residency, those worth their time here.",
+        ),
+    ] = None
+    predict: Annotated[
+        str | None,
+        _drafting(
+            "--predict",
+            metavar="NAME",
+            callback=_check_predict,
+            help="How the experts that they will need are guessed; none does not. Default: last.",
+        ),
+    ] = None
+
+    def values(self) -> dict[str, Any]:
+        """Arguments for `Model.session`."""
+        if self.draft is None:
+            for name in ("select", "predict"):
+                if getattr(self, name) is not None:
+                    raise typer.BadParameter(f"--{name} needs a drafter: give --draft, for example --draft ngram")
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+_GROUPS = (ModelOptions, SamplingOptions, DraftOptions)
 _DEBUG = Annotated[bool, typer.Option("--debug", help="Show where an error came from (a traceback).")]
 
 

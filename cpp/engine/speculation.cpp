@@ -1,0 +1,180 @@
+#include "cpp/engine/speculation.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cpp/base/clock.h"
+#include "cpp/base/error.h"
+#include "cpp/model/sequence_state.h"
+
+namespace expertree {
+namespace {
+
+double seconds_since(int64_t start_us) { return static_cast<double>(now_us() - start_us) * 1e-6; }
+
+void require_in_range(const char* name, int64_t value, int64_t most) {
+  if (value >= 1 && value <= most) return;
+  throw Error(ErrorCode::kInvalidRequest,
+              std::string(name) + " is " + std::to_string(value) + "; expected 1 to " + std::to_string(most));
+}
+
+// Of one expert of each MoE layer.
+std::vector<double> expert_bytes(const Model& model) {
+  std::vector<double> bytes;
+  for (const ExpertLayer& layer : model.weights().experts) {
+    double sum = 0.0;
+    for (const ExpertLayer::Projection& projection : layer.projections) {
+      sum += static_cast<double>(projection.experts.front().size_bytes);
+    }
+    bytes.push_back(sum);
+  }
+  return bytes;
+}
+
+// The rows of [n][width], one after the other.
+std::vector<float> gathered(const std::vector<float>& values, size_t n, std::span<const int32_t> rows) {
+  const size_t width = values.size() / n;
+  std::vector<float> kept;
+  kept.reserve(rows.size() * width);
+  for (const int32_t row : rows) {
+    const float* first = values.data() + static_cast<size_t>(row) * width;
+    kept.insert(kept.end(), first, first + width);
+  }
+  return kept;
+}
+
+}  // namespace
+
+Speculation::Speculation(std::shared_ptr<Model> model, std::unique_ptr<Drafter> drafter,
+                         std::unique_ptr<Selector> selector, std::unique_ptr<Predictor> predictor,
+                         const DraftLimits& limits)
+    : model_(std::move(model)),
+      drafter_(std::move(drafter)),
+      selector_(std::move(selector)),
+      predictor_(std::move(predictor)),
+      cost_(model_->experts(), expert_bytes(*model_)),
+      limits_(limits),
+      features_(drafter_->features()) {
+  constexpr int64_t kMostDepth = 64;
+  require_in_range("draft_nodes", limits.max_nodes, SequenceState::kTreeCells - 1);
+  require_in_range("draft_depth", limits.max_depth, kMostDepth);
+  require_in_range("draft_top_k", limits.top_k, SequenceState::kTreeCells - 1);
+  for (const int32_t layer : features_.tap_layers) {
+    if (layer >= 0 && layer < model_->hyperparameters().n_layers) continue;
+    throw Error(ErrorCode::kInvalidRequest,
+                std::string("drafter ") + drafter_->name() + " asks for the input of layer " + std::to_string(layer) +
+                    "; the model has " + std::to_string(model_->hyperparameters().n_layers) +
+                    " layers. It was made for another model");
+  }
+  if (model_->n_moe_layers() == 0) predictor_.reset();
+}
+
+void Speculation::ask(ForwardRequest* request) const {
+  request->tap_layers = features_.tap_layers;
+  request->last_hidden = features_.last_hidden;
+  request->routing = model_->n_moe_layers() > 0;
+}
+
+PagerStats Speculation::pager_stats() const {
+  return model_->experts() == nullptr ? PagerStats{} : model_->experts()->stats();
+}
+
+void Speculation::forget(int64_t length) noexcept { n_observed_ = std::min(n_observed_, length); }
+
+void Speculation::align() {
+  if (n_drafter_ == n_observed_) return;
+  drafter_->truncate(n_observed_);
+  n_drafter_ = n_observed_;
+}
+
+void Speculation::observe(std::span<const int32_t> tokens) {
+  ET_CHECK(!needs_features());
+  align();
+  drafter_->observe({tokens, n_observed_});
+  n_drafter_ = n_observed_ += static_cast<int64_t>(tokens.size());
+}
+
+void Speculation::observe(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows) {
+  align();
+  std::vector<int32_t> tokens;
+  for (const int32_t row : rows) tokens.push_back(batch.tokens[static_cast<size_t>(row)]);
+  const std::vector<float> taps = gathered(result.taps, batch.tokens.size(), rows);
+  const std::vector<float> last_hidden = gathered(result.last_hidden, batch.tokens.size(), rows);
+  drafter_->observe(
+      {tokens, n_observed_, taps.empty() ? nullptr : taps.data(), last_hidden.empty() ? nullptr : last_hidden.data()});
+  n_drafter_ = n_observed_ += static_cast<int64_t>(tokens.size());
+  if (predictor_ != nullptr) observe_experts(batch, result, rows);
+}
+
+void Speculation::observe_experts(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows) {
+  const HyperParameters& h = model_->hyperparameters();
+  ExpertSets used{static_cast<int32_t>(model_->n_moe_layers()),
+                  static_cast<int32_t>(h.moe.n_experts),
+                  static_cast<int32_t>(h.moe.n_used),
+                  {}};
+  std::vector<int32_t> tokens;
+  for (const int32_t row : rows) {
+    tokens.push_back(batch.tokens[static_cast<size_t>(row)]);
+    for (int64_t layer = 0; layer < used.n_layers; ++layer) {
+      const int32_t* ids = result.expert_ids.data() + (layer * batch.size() + row) * used.n_used;
+      used.ids.insert(used.ids.end(), ids, ids + used.n_used);
+    }
+  }
+  predictor_->observe(tokens, used);
+}
+
+// Of all layers together, each once however many rows used it.
+int64_t Speculation::count_experts(const TokenBatch& batch, const ForwardResult& result) const {
+  const HyperParameters& h = model_->hyperparameters();
+  const int64_t per_layer = batch.size() * h.moe.n_used;
+  std::vector<bool> used(static_cast<size_t>(model_->n_moe_layers() * h.moe.n_experts), false);
+  for (int64_t i = 0; i < std::ssize(result.expert_ids); ++i) {
+    used[static_cast<size_t>(i / per_layer * h.moe.n_experts + result.expert_ids[static_cast<size_t>(i)])] = true;
+  }
+  return std::ranges::count(used, true);
+}
+
+void Speculation::propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record) {
+  const int64_t start = now_us();
+  align();
+  if (max_depth > 0 && selector_->wants_draft()) {
+    DraftLimits limits = limits_;
+    limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
+    record->tree = drafter_->draft(history, limits, sampler);
+    record->tree.check(drafter_->name(), sampler.n_vocab());
+    if (record->tree.size() > limits.max_nodes ||
+        std::ranges::any_of(record->tree.depths, [&](int32_t depth) { return depth > limits.max_depth; })) {
+      record->tree = record->tree.best(limits.max_nodes, limits.max_depth);
+    }
+  }
+  record->draft_seconds = seconds_since(start);
+  before_ = pager_stats();
+  if (model_->experts() != nullptr) cost_.set_costs(model_->experts()->costs());
+  if (record->tree.size() == 0) return;
+  const int64_t drafted = now_us();
+  if (predictor_ != nullptr) record->predicted = predictor_->predict(history.back(), record->tree);
+  record->selected = selector_->select(record->tree, record->predicted, cost_);
+  record->tree.check_selection(selector_->name(), record->selected);
+  record->select_seconds = seconds_since(drafted);
+  record->predicted_seconds = step_seconds(cost_, record->predicted, record->selected);
+}
+
+void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows,
+                        StepRecord* record) {
+  const int64_t start = now_us();
+  observe(batch, result, rows);
+  record->draft_seconds += seconds_since(start);
+  const PagerStats after = pager_stats();
+  record->n_experts = count_experts(batch, result);
+  record->expert_hits = after.n_hits - before_.n_hits;
+  record->expert_misses = after.n_misses + after.n_late - before_.n_misses - before_.n_late;
+  record->bytes_read = after.bytes_read - before_.bytes_read;
+  record->wait_seconds = static_cast<double>(after.wait_us - before_.wait_us) * 1e-6;
+  if (record->tree.size() > 0) cost_.record_draft(record->draft_seconds);
+  cost_.record({record->n_rows, record->n_experts, std::ssize(result.expert_ids), record->verify_seconds,
+                record->wait_seconds, record->predicted_seconds});
+  selector_->observe(
+      {&record->tree, record->selected, record->accepted, record->draft_seconds, record->verify_seconds});
+}
+
+}  // namespace expertree

@@ -1,0 +1,72 @@
+// Moving the bytes of 16 weight rows into registers where a lane is a row.
+#pragma once
+
+#include <cstring>
+
+#include "cpp/kernels/avx512/kernels.h"
+#include "cpp/kernels/avx512/vector.h"
+
+#if defined(EXPERTREE_AVX512)
+
+namespace expertree::avx512 {
+namespace {
+
+constexpr int kPanelRows = 16;
+
+inline __m512i load_512(const void* p) { return _mm512_loadu_si512(p); }
+inline __m512i and_bytes(__m512i v, int mask) { return _mm512_and_si512(v, _mm512_set1_epi8(static_cast<char>(mask))); }
+inline __m512i low_nibbles(__m512i v) { return and_bytes(v, 15); }
+inline __m512i high_nibbles(__m512i v) { return and_bytes(_mm512_srli_epi16(v, 4), 15); }
+
+// Reads 16 bytes from each of 16 rows; lane r of out[t] is bytes 4t .. 4t+3 of row r.
+inline void load_rows(const std::byte* p, int64_t stride, __m512i (&out)[4]) {
+  __m512i v[4];  // 128-bit lane L of v[i] is row 4L + i
+  for (int i = 0; i < 4; ++i) {
+    const std::byte* row = p + i * stride;
+    v[i] = _mm512_castsi128_si512(load_16_bytes(row));
+    v[i] = _mm512_inserti32x4(v[i], load_16_bytes(row + 4 * stride), 1);
+    v[i] = _mm512_inserti32x4(v[i], load_16_bytes(row + 8 * stride), 2);
+    v[i] = _mm512_inserti32x4(v[i], load_16_bytes(row + 12 * stride), 3);
+  }
+  const __m512i t0 = _mm512_unpacklo_epi32(v[0], v[1]);
+  const __m512i t1 = _mm512_unpacklo_epi32(v[2], v[3]);
+  const __m512i t2 = _mm512_unpackhi_epi32(v[0], v[1]);
+  const __m512i t3 = _mm512_unpackhi_epi32(v[2], v[3]);
+  out[0] = _mm512_unpacklo_epi64(t0, t1);
+  out[1] = _mm512_unpackhi_epi64(t0, t1);
+  out[2] = _mm512_unpacklo_epi64(t2, t3);
+  out[3] = _mm512_unpackhi_epi64(t2, t3);
+}
+
+// One T from each of 16 rows.
+template <typename T>
+inline void copy_from_rows(const std::byte* p, int64_t stride, T* out) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kPanelRows; ++r) std::memcpy(out + r, p + r * stride, sizeof(T));
+}
+
+// In every dword, by vpshufb: a control byte of 0x80 gives zero, another counts from the dword's first byte.
+inline __m512i pick_bytes(__m512i v, uint32_t control) {
+  const __m128i dwords = _mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+  const __m128i controls = _mm_add_epi8(_mm_set1_epi32(static_cast<int32_t>(control)), dwords);
+  return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(controls));
+}
+inline __m512i unsigned_byte(__m512i v, unsigned j) { return pick_bytes(v, 0x80808000u | j); }
+inline __m512i signed_byte_as_int16(__m512i v, unsigned j) {  // and zero above
+  return _mm512_srai_epi16(pick_bytes(v, 0x80800080u | j << 8), 8);
+}
+inline __m512i signed_byte_as_int32(__m512i v, unsigned j) {
+  return _mm512_srai_epi32(pick_bytes(v, 0x00808080u | j << 24), 24);
+}
+inline __m512i byte_pair(__m512i v, unsigned j, unsigned k) {  // two uint16
+  return pick_bytes(v, 0x80008000u | j | k << 16);
+}
+
+// Halves in the low or high 16 bits of 16 lanes.
+inline __m512 low_halves(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+inline __m512 high_halves(__m512i v) { return low_halves(_mm512_srli_epi32(v, 16)); }
+
+}  // namespace
+}  // namespace expertree::avx512
+
+#endif

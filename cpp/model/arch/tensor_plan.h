@@ -1,0 +1,66 @@
+// The tensors that a file must have: each is found, checked and read in one pass over an arena of known size.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cpp/base/memory.h"
+#include "cpp/io/gguf_reader.h"
+#include "cpp/model/weights.h"
+
+namespace expertree {
+
+class TensorPlan {
+ public:
+  explicit TensorPlan(const GgufReader& reader) : reader_(reader), used_(reader.tensors().size(), false) {}
+
+  // Marks the tensor used; nullptr when absent.
+  const GgufTensor* take(const std::string& name);
+  const GgufTensor& require(const std::string& name);
+  int32_t index_of(const GgufTensor* tensor) const { return static_cast<int32_t>(tensor - reader_.tensors().data()); }
+
+  // Checks shape (fastest dimension first; trailing dimensions of 1 may be left out) and that the format runs.
+  void check(const GgufTensor& tensor, std::vector<int64_t> expected) const;
+  void check_shape(const GgufTensor& tensor, const std::vector<int64_t>& expected) const;
+
+  // The matrix is filled in by load(): *out must stay where it is.
+  void matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
+  bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
+  void vector(const std::string& name, int64_t n, FloatVector* out);
+  bool optional_vector(const std::string& name, int64_t n, FloatVector* out);
+  // An I32 or I64 tensor [n], read at once. n < 0: of any length.
+  std::vector<int64_t> integers(const std::string& name, int64_t n);
+
+  // A tensor that nobody took is a feature that would be left out silently.
+  void refuse_unused() const;
+
+  uint64_t bytes() const;
+  void load(PageBuffer* arena, const std::function<void(uint64_t done, uint64_t total)>& progress) const;
+
+  // "FILE: tensor 'NAME'"
+  std::string where(const GgufTensor& tensor) const;
+
+ private:
+  struct MatrixEntry {
+    const GgufTensor* tensor;
+    WeightMatrix* out;
+  };
+  struct VectorEntry {
+    const GgufTensor* tensor;
+    int64_t n;
+    FloatVector* out;
+  };
+
+  void add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out);
+  void add_vector(const GgufTensor& tensor, int64_t n, FloatVector* out);
+
+  const GgufReader& reader_;
+  std::vector<bool> used_;
+  std::vector<MatrixEntry> matrices_;
+  std::vector<VectorEntry> vectors_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace expertree

@@ -1,0 +1,43 @@
+// Hidden states for drafters: the residual stream at chosen layers, and the normalised output of the last one.
+#include <algorithm>
+#include <string>
+
+#include "cpp/base/error.h"
+#include "cpp/model/forward.h"
+
+namespace expertree {
+
+void Forward::prepare_hidden(int64_t n_rows, const ForwardRequest& request, ForwardResult* result) const {
+  const auto n_taps = static_cast<int64_t>(request.tap_layers.size());
+  for (const int32_t layer : request.tap_layers) {
+    if (layer >= 0 && layer < h_.n_layers) continue;
+    throw Error(ErrorCode::kInvalidRequest, "hidden states of layer " + std::to_string(layer) +
+                                                " were asked for; the model has layers 0 to " +
+                                                std::to_string(h_.n_layers - 1));
+  }
+  const int64_t width = n_taps * h_.n_embd;
+  const int64_t n_hidden = request.last_hidden ? h_.n_embd : 0;
+  require_memory(static_cast<uint64_t>(n_rows * (width + n_hidden)) * sizeof(float), "the hidden states of this batch");
+  result->taps.resize(static_cast<size_t>(n_rows * width));
+  result->last_hidden.resize(static_cast<size_t>(n_rows * n_hidden));
+}
+
+void Forward::tap(const Chunk& chunk, int64_t layer, std::span<const int32_t> tap_layers, ForwardResult* result) const {
+  const auto n_taps = static_cast<int64_t>(tap_layers.size());
+  for (int64_t t = 0; t < n_taps; ++t) {
+    if (tap_layers[static_cast<size_t>(t)] != layer) continue;
+    for (int64_t r = 0; r < chunk.n; ++r) {
+      std::copy_n(residual_.data() + r * h_.n_embd, h_.n_embd,
+                  result->taps.data() + ((chunk.begin + r) * n_taps + t) * h_.n_embd);
+    }
+  }
+}
+
+void Forward::last_hidden(const Chunk& chunk, ForwardResult* result) {
+  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
+    backend_.kernels().rms_norm(residual_.data() + r * h_.n_embd, m_.weights_.output_norm.data(), h_.rms_eps, h_.n_embd,
+                                result->last_hidden.data() + (chunk.begin + r) * h_.n_embd);
+  });
+}
+
+}  // namespace expertree

@@ -1,0 +1,66 @@
+#include "cpp/spec/drafter_table.h"
+
+#include "cpp/base/error.h"
+#include "cpp/spec/drafters/eagle3.h"
+#include "cpp/spec/drafters/medusa.h"
+#include "cpp/spec/drafters/model.h"
+#include "cpp/spec/drafters/ngram.h"
+
+namespace expertree {
+namespace {
+
+std::unique_ptr<Drafter> make_ngram(const std::string&, const DrafterContext&) {
+  return std::make_unique<NgramDrafter>();
+}
+
+std::unique_ptr<Drafter> make_eagle3(const std::string& argument, const DrafterContext& context) {
+  return make_eagle3_drafter(argument, context.target);
+}
+
+std::unique_ptr<Drafter> make_medusa(const std::string& argument, const DrafterContext& context) {
+  return make_medusa_drafter(argument, context.target);
+}
+
+std::unique_ptr<Drafter> make_model(const std::string& argument, const DrafterContext& context) {
+  return make_model_drafter(argument, context.target, context.n_ctx);
+}
+
+constexpr DrafterRow kDrafters[] = {
+    {"ngram", "", "what followed the last tokens earlier in the text; needs no model", make_ngram},
+    {"eagle3", "FILE", "an EAGLE-3 head trained for this model", make_eagle3},
+    {"medusa", "FILE", "Medusa heads trained for this model", make_medusa},
+    {"model", "FILE", "a smaller model with the same vocabulary", make_model},
+};
+
+std::string known_drafters() {
+  std::string names;
+  for (const DrafterRow& row : kDrafters) {
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+    if (*row.argument != '\0') names += ":" + std::string(row.argument);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const DrafterRow> drafter_table() { return kDrafters; }
+
+std::unique_ptr<Drafter> make_drafter(const std::string& spec, const DrafterContext& context) {
+  const size_t colon = spec.find(':');
+  const std::string name = spec.substr(0, colon);
+  const std::string argument = colon == std::string::npos ? "" : spec.substr(colon + 1);
+  for (const DrafterRow& row : kDrafters) {
+    if (name != row.name) continue;
+    const bool takes_argument = *row.argument != '\0';
+    if (takes_argument == argument.empty()) {
+      throw Error(ErrorCode::kInvalidRequest,
+                  "drafter '" + spec.substr(0, 64) + "': " + name +
+                      (takes_argument ? " needs an argument, " + name + ":" + row.argument : " takes no argument"));
+    }
+    return row.make(argument, context);
+  }
+  throw Error(ErrorCode::kInvalidRequest,
+              "there is no drafter '" + spec.substr(0, 64) + "'; there are: " + known_drafters());
+}
+
+}  // namespace expertree

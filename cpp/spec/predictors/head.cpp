@@ -1,0 +1,52 @@
+#include "cpp/spec/predictors/head.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cpp/base/error.h"
+#include "cpp/model/arch/draft_heads.h"
+
+namespace expertree {
+
+HeadPredictor::HeadPredictor(std::shared_ptr<Model> target, std::shared_ptr<const ExpertPredictorHead> head,
+                             HeadInputs* inputs)
+    : target_(std::move(target)), head_(std::move(head)), inputs_(inputs) {
+  ET_CHECK(inputs_ != nullptr && inputs_->n_inputs() == head_->weight.k);
+}
+
+ExpertSets HeadPredictor::predict(int32_t root_token, const TokenTree& tree) {
+  ExpertSets sets;
+  if (!inputs_->read_inputs(root_token, tree, &rows_)) return sets;
+  sets.n_layers = static_cast<int32_t>(head_->n_layers);
+  sets.n_experts = static_cast<int32_t>(head_->n_experts);
+  sets.n_used = static_cast<int32_t>(target_->hyperparameters().moe.n_used);
+  const int64_t n_scores = head_->weight.rows;
+  scores_.resize(static_cast<size_t>(rows_.rows() * n_scores));
+  sets.ids.resize(static_cast<size_t>(rows_.rows() * sets.n_layers * sets.n_used));
+  const auto lock = target_->lock_backend();
+  const CpuBackend::Product product[] = {{head_->weight, scores_.data(), n_scores, head_->bias.data()}};
+  target_->backend().matmul(rows_, product);
+  std::vector<int32_t> order(static_cast<size_t>(sets.n_experts));
+  for (int64_t i = 0; i < rows_.rows() * sets.n_layers; ++i) {
+    const float* scores = scores_.data() + i * sets.n_experts;
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + sets.n_used, order.end(), [scores](int32_t a, int32_t b) {
+      return scores[a] > scores[b] || (!(scores[b] > scores[a]) && a < b);
+    });
+    std::copy_n(order.begin(), sets.n_used, sets.ids.begin() + i * sets.n_used);
+  }
+  return sets;
+}
+
+std::unique_ptr<Predictor> make_head_predictor(const std::string& argument, const std::shared_ptr<Model>& target,
+                                               HeadInputs* inputs) {
+  if (inputs == nullptr) {
+    throw Error(
+        ErrorCode::kInvalidRequest,
+        "predictor head: it reads what an EAGLE-3 head reads, and the drafter has none; draft with eagle3:FILE, "
+        "or use another predictor");
+  }
+  return std::make_unique<HeadPredictor>(target, load_expert_predictor(argument, *target, inputs->n_inputs()), inputs);
+}
+
+}  // namespace expertree

@@ -1,0 +1,144 @@
+// Ours: the part of the tree with the most expected tokens per second, each expert priced by where it is now.
+//
+// Greedy by whole paths: for every node outside, the acceptance that the path down to it adds per second that it adds;
+// the best path is taken and everything priced again, for marginal times fall as the union of experts grows. The best
+// set on the way counts, the empty one included; then leaves whose loss raises the rate are dropped.
+#include <algorithm>
+
+#include "cpp/spec/acceptance_fit.h"
+#include "cpp/spec/back_off.h"
+#include "cpp/spec/selectors/selectors.h"
+#include "cpp/spec/tree_pricing.h"
+
+namespace expertree {
+namespace {
+
+class ResidencySelector final : public Selector {
+ public:
+  ResidencySelector(bool blind, bool guarded) : blind_(blind), guarded_(guarded) {}
+  const char* name() const override { return "residency"; }
+  bool wants_draft() override { return !(guarded_ && back_off_.resting()); }
+
+  std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
+    expected_plain_ = cost.iteration_seconds(1);
+    if (tree.size() == 0) return {};
+    gains_.resize(static_cast<size_t>(tree.size()));
+    for (size_t v = 0; v < gains_.size(); ++v) {
+      gains_[v] = acceptance_.probability(tree.scores[v]);
+      if (tree.parents[v] >= 0) gains_[v] = std::min(gains_[v], gains_[static_cast<size_t>(tree.parents[v])]);
+    }
+    draft_ = cost.draft_seconds();
+    pricing_.reset(tree, sets, cost, blind_);
+    std::vector<int32_t> nodes = grow(tree);
+    drop_leaves(tree, &nodes);
+    return nodes;
+  }
+
+  void observe(const StepOutcome& outcome) override {
+    for (const int32_t v : outcome.selected) {
+      const bool accepted = std::find(outcome.accepted.begin(), outcome.accepted.end(), v) != outcome.accepted.end();
+      acceptance_.observe(outcome.tree->scores[static_cast<size_t>(v)], accepted);
+    }
+    // A drafter that found nothing, and took no time over it, made a plain iteration.
+    const bool drafted = outcome.tree->size() > 0 || outcome.draft_seconds > 0.01 * outcome.verify_seconds;
+    back_off_.observe({drafted, !outcome.selected.empty(), 1 + static_cast<int64_t>(outcome.accepted.size()),
+                       outcome.draft_seconds, outcome.verify_seconds},
+                      expected_plain_);
+  }
+
+ private:
+  // The best of the sets that the greedy passes through, rising.
+  std::vector<int32_t> grow(const TokenTree& tree) {
+    added_.clear();
+    path_gains_.resize(gains_.size());
+    double gain = 1.0;
+    double best_rate = gain / (pricing_.seconds() + draft_);
+    size_t n_best = 0;
+    while (added_.size() < gains_.size()) {
+      const int32_t last = best_path(tree);
+      gain += path_gains_[static_cast<size_t>(last)];
+      const size_t first_new = added_.size();
+      for (int32_t v = last; v >= 0 && !pricing_.has(v); v = tree.parents[static_cast<size_t>(v)]) added_.push_back(v);
+      std::reverse(added_.begin() + static_cast<std::ptrdiff_t>(first_new), added_.end());
+      for (size_t i = first_new; i < added_.size(); ++i) pricing_.add(added_[i]);
+      const double rate = gain / (pricing_.seconds() + draft_);
+      if (rate > best_rate) {
+        best_rate = rate;
+        n_best = added_.size();
+      }
+    }
+    std::vector<int32_t> nodes(added_.begin(), added_.begin() + static_cast<std::ptrdiff_t>(n_best));
+    std::sort(nodes.begin(), nodes.end());
+    return nodes;
+  }
+
+  // The end of the path with the most gain per second.
+  int32_t best_path(const TokenTree& tree) {
+    int32_t best = -1;
+    double best_rate = 0.0;
+    for (int32_t v = 0; v < tree.size(); ++v) {
+      if (pricing_.has(v)) continue;
+      const auto i = static_cast<size_t>(v);
+      const int32_t parent = tree.parents[i];
+      const bool starts_here = parent < 0 || pricing_.has(parent);
+      path_gains_[i] = gains_[i] + (starts_here ? 0.0 : path_gains_[static_cast<size_t>(parent)]);
+      // What costs nothing, or less than rounding, is as good as anything can be.
+      const double rate = path_gains_[i] / std::max(pricing_.path_seconds(v), 1e-9);
+      if (best >= 0 && rate <= best_rate) continue;
+      best = v;
+      best_rate = rate;
+    }
+    return best;
+  }
+
+  void drop_leaves(const TokenTree& tree, std::vector<int32_t>* nodes) {
+    if (nodes->empty()) return;
+    pricing_.set_nodes(*nodes);
+    n_children_.assign(gains_.size(), 0);
+    double gain = 1.0;
+    for (const int32_t v : *nodes) {
+      gain += gains_[static_cast<size_t>(v)];
+      if (const int32_t parent = tree.parents[static_cast<size_t>(v)]; parent >= 0) {
+        ++n_children_[static_cast<size_t>(parent)];
+      }
+    }
+    double rate = gain / (pricing_.seconds() + draft_);
+    // From the back: a parent is looked at after its children.
+    for (size_t i = nodes->size(); i-- > 0;) {
+      const int32_t v = (*nodes)[i];
+      const auto at = static_cast<size_t>(v);
+      if (n_children_[at] > 0) continue;
+      const double smaller_gain = gain - gains_[at];
+      const double smaller_rate = smaller_gain / (pricing_.seconds_without(v) + draft_);
+      if (smaller_rate <= rate) continue;
+      pricing_.remove(v);
+      gain = smaller_gain;
+      rate = smaller_rate;
+      if (tree.parents[at] >= 0) --n_children_[static_cast<size_t>(tree.parents[at])];
+    }
+    std::erase_if(*nodes, [&](int32_t v) { return !pricing_.has(v); });
+  }
+
+  bool blind_;
+  bool guarded_;
+  AcceptanceFit acceptance_;
+  BackOff back_off_;
+  TreePricing pricing_;
+  double expected_plain_ = 0.0;
+  double draft_ = 0.0;
+  std::vector<double> gains_;       // [n_nodes], acceptance
+  std::vector<double> path_gains_;  // [n_nodes], with the ancestors that are outside
+  std::vector<int32_t> added_;
+  std::vector<int32_t> n_children_;
+};
+
+}  // namespace
+
+std::unique_ptr<Selector> make_residency(SelectorArgument& argument) {
+  // For comparisons: prices that ignore where experts are; and never a rest from drafting.
+  const bool blind = argument.take_option("places", {"known", "ignored"}) == "ignored";
+  const bool guarded = argument.take_option("guard", {"on", "off"}) == "on";
+  return std::make_unique<ResidencySelector>(blind, guarded);
+}
+
+}  // namespace expertree

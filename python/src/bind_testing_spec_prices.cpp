@@ -1,0 +1,157 @@
+// expertree._core._testing: measured prices over places that a test decides, what selectors learn, and predictors.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cpp/spec/acceptance_fit.h"
+#include "cpp/spec/measured_cost.h"
+#include "cpp/spec/predictor.h"
+#include "cpp/spec/predictors/oracle.h"
+#include "python/src/bind_testing_spec.h"
+#include "python/src/bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace expertree {
+namespace {
+
+class Places final : public Residency {
+ public:
+  Places(size_t n_layers, int32_t n_experts)
+      : n_experts_(n_experts), states_(n_layers * static_cast<size_t>(n_experts), ExpertState::kResident) {}
+  ExpertState state(int32_t layer, int32_t expert) const override { return states_[at(layer, expert)]; }
+  void set(int32_t layer, int32_t expert, ExpertState state) { states_[at(layer, expert)] = state; }
+
+ private:
+  size_t at(int32_t layer, int32_t expert) const { return static_cast<size_t>(layer * n_experts_ + expert); }
+
+  int32_t n_experts_;
+  std::vector<ExpertState> states_;
+};
+
+struct MeasuredUnderTest : TestingCost {
+  MeasuredUnderTest(const std::vector<double>& expert_bytes, int32_t n_experts)
+      : places(expert_bytes.size(), n_experts) {
+    auto made = std::make_unique<MeasuredCost>(&places, expert_bytes);
+    measured = made.get();
+    cost = std::move(made);
+  }
+
+  Places places;
+  MeasuredCost* measured;
+};
+
+using CostLists = std::tuple<std::vector<int64_t>, std::vector<double>, std::vector<double>>;
+
+void bind_measured_cost(nb::module_& m) {
+  nb::class_<MeasuredUnderTest, TestingCost>(m, "MeasuredCost")
+      .def(nb::init<const std::vector<double>&, int32_t>(), "expert_bytes"_a, "n_experts"_a)
+      .def(
+          "place",
+          [](MeasuredUnderTest& t, int32_t layer, int32_t expert, const std::string& state) {
+            t.places.set(layer, expert,
+                         state == "missing"     ? ExpertState::kMissing
+                         : state == "in flight" ? ExpertState::kInFlight
+                                                : ExpertState::kResident);
+          },
+          "layer"_a, "expert"_a, "state"_a)
+      .def(
+          "set_costs",
+          [](MeasuredUnderTest& t, double read_bytes_per_second, double run_base, double run_row, double step) {
+            t.measured->set_costs({read_bytes_per_second, run_base, run_row, step});
+          },
+          "read_bytes_per_second"_a, "run_base"_a, "run_row"_a, "step"_a = 0.0)
+      .def(
+          "record",
+          [](MeasuredUnderTest& t, int64_t n_rows, int64_t n_experts, int64_t n_expert_rows, double seconds,
+             double wait,
+             double predicted) { t.measured->record({n_rows, n_experts, n_expert_rows, seconds, wait, predicted}); },
+          "n_rows"_a, "n_experts"_a, "n_expert_rows"_a, "seconds"_a, "wait"_a = 0.0, "predicted"_a = 0.0)
+      .def("record_draft", [](MeasuredUnderTest& t, double seconds) { t.measured->record_draft(seconds); })
+      .def_prop_ro("correction", [](MeasuredUnderTest& t) { return t.measured->correction(); })
+      .def("profile",
+           [](MeasuredUnderTest& t) -> CostLists {
+             CostProfile profile = t.measured->profile();
+             return {profile.n_rows, profile.base_seconds, profile.iteration_seconds};
+           })
+      .def("restore", [](MeasuredUnderTest& t, const CostLists& lists) {
+        t.measured->restore({std::get<0>(lists), std::get<1>(lists), std::get<2>(lists)});
+      });
+  m.def("calibration_rows", &calibration_rows, "max_rows"_a);
+}
+
+std::vector<std::vector<std::vector<int32_t>>> to_lists(const ExpertSets& sets, int64_t n_rows) {
+  std::vector<std::vector<std::vector<int32_t>>> rows;
+  for (int64_t row = 0; row < n_rows && !sets.empty(); ++row) {
+    rows.emplace_back();
+    for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
+      const std::span<const int32_t> of = sets.of(row, layer);
+      rows.back().emplace_back(of.begin(), of.end());
+    }
+  }
+  return rows;
+}
+
+// A tree of the given tokens, all below the root: predictors look at tokens only.
+auto predict(Predictor& predictor, int32_t root, const std::vector<int32_t>& tokens) {
+  const TokenTree tree =
+      testing_tree(std::vector<int32_t>(tokens.size(), -1), std::vector<float>(tokens.size(), 0.5f), tokens);
+  return to_lists(predictor.predict(root, tree), tree.size() + 1);
+}
+
+struct PredictorUnderTest {
+  PredictorUnderTest(const std::string& name, int32_t n_layers, int32_t n_experts, int32_t n_used)
+      : predictor(make_predictor(name, {n_layers, n_experts, n_used})) {}
+  std::unique_ptr<Predictor> predictor;
+};
+
+void bind_predictors(nb::module_& m) {
+  nb::class_<PredictorUnderTest>(m, "PredictorUnderTest")
+      .def(nb::init<const std::string&, int32_t, int32_t, int32_t>(), "name"_a, "n_layers"_a, "n_experts"_a, "n_used"_a)
+      .def_prop_ro("name", [](PredictorUnderTest& p) { return p.predictor->name(); })
+      .def("predict", [](PredictorUnderTest& p, int32_t root,
+                         const std::vector<int32_t>& tokens) { return predict(*p.predictor, root, tokens); })
+      .def(
+          "observe",
+          [](PredictorUnderTest& p, const std::vector<int32_t>& tokens, const std::optional<TestingIds>& used,
+             int32_t n_experts) { p.predictor->observe(tokens, testing_sets(used, n_experts)); },
+          "tokens"_a, "used"_a, "n_experts"_a);
+  m.def("predictor_infos", [] {
+    std::vector<std::tuple<std::string, std::string, std::string>> rows;
+    for (const PredictorInfo& info : predictor_infos()) rows.emplace_back(info.name, info.argument, info.summary);
+    return rows;
+  });
+  m.def("oracle_predict",
+        [](const std::optional<TestingIds>& fed, int32_t n_experts, int32_t root, const std::vector<int32_t>& tokens) {
+          OraclePredictor oracle;
+          oracle.feed(testing_sets(fed, n_experts));
+          return predict(oracle, root, tokens);
+        });
+}
+
+}  // namespace
+
+void bind_testing_spec_prices(nb::module_& m) {
+  bind_measured_cost(m);
+  bind_predictors(m);
+  nb::class_<AcceptanceFit>(m, "AcceptanceFit")
+      .def(nb::init<>())
+      .def("probability", &AcceptanceFit::probability)
+      .def("observe", &AcceptanceFit::observe, "score"_a, "accepted"_a)
+      .def_prop_ro("slope", &AcceptanceFit::slope)
+      .def_prop_ro("offset", &AcceptanceFit::offset);
+}
+
+}  // namespace expertree
