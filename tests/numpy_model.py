@@ -29,14 +29,20 @@ class NumpyModel:
         self.routed: list[tuple[np.ndarray, np.ndarray]] = []
 
     def logits(self, tokens: list[int]) -> np.ndarray:
+        return self.hidden_states(tokens)[1] @ self.w["output.weight"].T
+
+    def hidden_states(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The input of every layer, float64 (rows, n_layers, n_embd), and the normalised output of the last one."""
         self.routed = []
         x = self.w["token_embd.weight"][tokens]
+        inputs = []
         for i in range(self.spec.n_layers):
+            inputs.append(x)
             b = f"blk.{i}."
             x = x + self.attention(rms_norm(x, self.w[b + "attn_norm.weight"]), b)
             h = rms_norm(x, self.w[b + "ffn_norm.weight"])
             x = x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight"))
-        return rms_norm(x, self.w["output_norm.weight"]) @ self.w["output.weight"].T
+        return np.stack(inputs, 1), rms_norm(x, self.w["output_norm.weight"])
 
     def routing(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
         self.logits(tokens)

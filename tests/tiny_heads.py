@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 from expertree._core import _testing
 from numpy_model import rms_norm, silu, softmax
+from tiny_model import add_metadata, finish
 
 Tensors = dict[str, np.ndarray | None]
 
@@ -17,17 +18,7 @@ Tensors = dict[str, np.ndarray | None]
 def write_gguf(path: Path, arch: str, keys: dict[str, Any], tensors: Tensors, form: str = "F32") -> Path:
     """Matrices of float32 in a block format; None leaves a key or tensor out."""
     writer = gguf.GGUFWriter(path, arch)
-    for key, value in keys.items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        elif value is not None:
-            writer.add_array(key, value)
+    add_metadata(writer, {key: value for key, value in keys.items() if value is not None})
     for name, values in tensors.items():
         if values is None:
             continue
@@ -36,10 +27,7 @@ def write_gguf(path: Path, arch: str, keys: dict[str, Any], tensors: Tensors, fo
             writer.add_tensor(name, raw, raw_dtype=gguf.GGMLQuantizationType[form])
         else:
             writer.add_tensor(name, np.ascontiguousarray(values))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

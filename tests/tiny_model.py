@@ -26,6 +26,28 @@ def row_pool(form: str, k: int) -> np.ndarray:
     return np.asarray(_testing.quantize(form, rows.astype(np.float32)))
 
 
+def add_metadata(writer: gguf.GGUFWriter, values: dict[str, Any]) -> None:
+    """Each in the type that files have for it: numbers are uint32 or float32."""
+    for key, value in values.items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            writer.add_array(key, value)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 @dataclass
 class TinyModel:
     """What to write. Widths suit blocks of 32; K-quants take n_embd and the feed-forward widths as multiples of 256."""
@@ -166,17 +188,7 @@ class TinyModel:
     def write(self, path: Path) -> Path:
         """Writes the file and returns its path."""
         writer = gguf.GGUFWriter(path, self.gguf_arch)
-        for key, value in self.metadata().items():
-            if isinstance(value, bool):
-                writer.add_bool(key, value)
-            elif isinstance(value, int):
-                writer.add_uint32(key, value)
-            elif isinstance(value, float):
-                writer.add_float32(key, value)
-            elif isinstance(value, str):
-                writer.add_string(key, value)
-            else:
-                writer.add_array(key, value)
+        add_metadata(writer, self.metadata())
         tensors: dict[str, np.ndarray | None] = {**self.float_tensors(), **self.tensors}
         for name, values in tensors.items():
             if values is None:
@@ -187,8 +199,5 @@ class TinyModel:
                 writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
             else:
                 writer.add_tensor(name, self.encode(name, values, form), raw_dtype=raw_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
         return path

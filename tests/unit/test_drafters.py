@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from expertree import _core
 from expertree._core import _testing
-from numpy_model import NumpyModel, rms_norm, silu, softmax
+from numpy_model import NumpyModel, silu, softmax
 from tiny_heads import NumpyEagle, TinyEagle, TinyMedusa, eagle_tree, write_predictor
 from tiny_model import TinyModel
 
@@ -68,16 +68,8 @@ def target_matrices(fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numpy_features(fields: dict[str, Any], tokens: list[int], taps: tuple[int, ...]) -> np.ndarray:
-    model = NumpyModel(TinyModel(**fields))
-    x = model.w["token_embd.weight"][tokens]
-    kept = []
-    for i in range(model.spec.n_layers):
-        kept.append(x)
-        b = f"blk.{i}."
-        x = x + model.attention(rms_norm(x, model.w[b + "attn_norm.weight"]), b)
-        h = rms_norm(x, model.w[b + "ffn_norm.weight"])
-        x = x + (model.mixture(h, b) if model.spec.is_moe else model.feed_forward(h, b + "ffn_{}.weight"))
-    return np.concatenate([kept[layer] for layer in taps], -1)
+    inputs, _ = NumpyModel(TinyModel(**fields)).hidden_states(tokens)
+    return np.concatenate([inputs[:, layer] for layer in taps], -1)
 
 
 def paths(tree: tuple[Any, ...]) -> dict[tuple[int, ...], float]:

@@ -9,26 +9,10 @@ import expertree
 import numpy as np
 import pytest
 from expertree._core import _testing
-from numpy_model import NumpyModel, rms_norm
+from numpy_model import NumpyModel
 from tiny_model import ARCHITECTURES, TinyModel
 
 FIELDS: dict[str, Any] = {"n_layers": 3}
-
-
-class LayeredModel(NumpyModel):
-    """With the residual stream shown."""
-
-    def residuals(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """float64 (rows, n_layers, n_embd), and the normalised output of the last layer."""
-        x = self.w["token_embd.weight"][tokens]
-        kept = []
-        for i in range(self.spec.n_layers):
-            kept.append(x)
-            b = f"blk.{i}."
-            x = x + self.attention(rms_norm(x, self.w[b + "attn_norm.weight"]), b)
-            h = rms_norm(x, self.w[b + "ffn_norm.weight"])
-            x = x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight"))
-        return np.stack(kept, 1), rms_norm(x, self.w["output_norm.weight"])
 
 
 def chain(n: int) -> list[int]:
@@ -41,7 +25,7 @@ def test_against_numpy(arch: str, load_tiny: Callable[..., expertree.Model]) -> 
     tokens = np.random.default_rng(3).integers(0, 96, 11).tolist()
     model = load_tiny(fields)
     taps, last, logits = _testing.hidden_states(model._core, tokens, chain(11), [2, 0, 1, 2], True)
-    residuals, hidden = LayeredModel(TinyModel(**fields)).residuals(tokens)
+    residuals, hidden = NumpyModel(TinyModel(**fields)).hidden_states(tokens)
     for t, layer in enumerate([2, 0, 1, 2]):
         assert np.abs(taps[:, t] - residuals[:, layer]).max() < 1e-4, layer
     assert np.abs(last - hidden).max() < 1e-4

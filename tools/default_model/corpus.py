@@ -39,6 +39,7 @@ import gguf
 import numpy as np
 import tokenizers
 import word_problems
+from chat_text import SYSTEM_PROMPT, prompt_text
 from expertree.errors import Error, InvalidRequestError, UnsupportedError
 from expertree.text.tokenizer import Tokenizer
 from sources import DOMAINS, HELD_OUT, MATHEMATICS, SOURCES, TARGET_TOKENS, Source
@@ -50,7 +51,6 @@ MAX_SHARE = 0.25
 WORD_PROBLEM_SHARE = 0.32
 SHARED_LINE = 50
 SEED = 20_260_101
-SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 COMPRESSED_LIMIT = 34 << 20
 
 
@@ -499,8 +499,7 @@ def read_human_eval(data: bytes, path: str) -> Iterator[str]:
 
 
 def _chat(question: str, answer: str) -> str:
-    turns = (("system", SYSTEM), ("user", question), ("assistant", answer))
-    return "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns)
+    return f"{prompt_text(question)}{answer}<|im_end|>\n"
 
 
 def read_gsm8k(data: bytes, path: str) -> Iterator[str]:
@@ -804,7 +803,7 @@ def _word_problems(encode: Encoder, target: int, banned: set[str], report: list[
     problems = word_problems.generate(SEED)
     while count < target:
         batch = [_chat(question, answer) for _, question, answer in (next(problems) for _ in range(500))]
-        clean = [t for t in batch if not any(line in banned for line in long_lines(t) if SYSTEM not in line)]
+        clean = [t for t in batch if not any(line in banned for line in long_lines(t) if SYSTEM_PROMPT not in line)]
         dropped += len(batch) - len(clean)
         parts += encode(clean)
         size, count = size + sum(map(len, clean)), sum(map(len, parts))

@@ -9,11 +9,11 @@ FOLDER holds the JSON lines files mt_bench.jsonl and alpaca.jsonl with "turns" (
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import expertree
 import numpy as np
+from chat_text import first_turns, prompt_text
 
 _TOKENS = 240
 
@@ -26,22 +26,15 @@ def main() -> None:
     arguments = parser.parse_args()
     model = expertree.Model(arguments.base, n_ctx=2048)
     ids: list[int] = []
-    rows = [
-        line for f in ("mt_bench", "alpaca") for line in (arguments.held_out / f"{f}.jsonl").read_text().splitlines()
-    ]
-    for seed, row in enumerate(rows):
-        prompt = json.loads(row)["turns"][0]
-        text = (
-            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-            f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
-        )
-        tokens = model.tokenizer.encode(text, parse_special=True)
+    questions = first_turns(arguments.held_out, ("mt_bench", "alpaca"))
+    for seed, question in enumerate(questions):
+        tokens = model.tokenizer.encode(prompt_text(question), parse_special=True)
         if len(tokens) > 400:
             continue
         answer = model.generate(tokens, max_tokens=_TOKENS, temperature=0.8, top_p=0.95, seed=seed)
         ids += [*tokens, *answer.tokens]
     np.save(arguments.work / "corpus" / "heldout-chat.npy", np.array(ids, dtype=np.uint16))
-    print(f"{len(ids)} tokens of {len(rows)} conversations")
+    print(f"{len(ids)} tokens of {len(questions)} conversations")
 
 
 if __name__ == "__main__":

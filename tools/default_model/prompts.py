@@ -17,10 +17,9 @@ from pathlib import Path
 import expertree
 import numpy as np
 from base_model import END_OF_TEXT, TURN_END
+from chat_text import ANSWER, SYSTEM, USER, first_turns, prompt_text
 from expertree.text.tokenizer import Tokenizer
 
-_SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-_USER, _ANSWER = "<|im_start|>user\n", "\n<|im_start|>assistant\n"
 _STARTS = """What|How|Why|Who|When|Where|Which|Can you|Could you|Please|Explain|Describe|List|Give me|Tell me|
 Write|Write a short story|Write a poem|Write an email|Write a letter|Write a Python function|
 Write a function|Write a program|Write code|def |class |import |Complete the|Complete the code|
@@ -44,22 +43,17 @@ def main() -> None:
     def ids(text: str) -> list[int]:
         return [int(t) for t in tokenizer.encode(text, add_special=False, parse_special=True)]
 
-    opening = ids(_SYSTEM + _USER)
+    opening = ids(SYSTEM + USER)
     starts = [s.strip("\n") for s in _STARTS.split("|")]
-    questions = _word_problems(arguments.work) + [
-        ids(_SYSTEM + _USER + q + "<|im_end|>" + _ANSWER) for q in _functions(arguments.work, tokenizer)
-    ]
+    questions = _word_problems(arguments.work) + [ids(prompt_text(q)) for q in _functions(arguments.work, tokenizer)]
     held_out = {}
     for category, files in _HELD_OUT.items():
-        rows = [
-            json.loads(line) for f in files for line in (arguments.held_out / f"{f}.jsonl").read_text().splitlines()
-        ]
-        whole = [ids(_SYSTEM + _USER + row["turns"][0] + "<|im_end|>" + _ANSWER) for row in rows]
+        whole = [ids(prompt_text(question)) for question in first_turns(arguments.held_out, files)]
         held_out[category] = [w for w in whole if len(w) <= _LONGEST]
     result = {
         "starts": [opening] * (len(starts) // 4) + [opening + ids(s) for s in starts],
         "questions": [q for q in questions if len(q) <= 160],
-        "answer_start": ids(_ANSWER),
+        "answer_start": ids(ANSWER),
         "held_out": held_out,
     }
     (arguments.work / "prompts.json").write_text(json.dumps(result))
