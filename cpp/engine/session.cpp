@@ -255,6 +255,16 @@ void Session::restore_costs(const CostProfile& profile) {
   if (speculation_ != nullptr) speculation_->cost().restore(profile);
 }
 
+std::vector<double> Session::selector_state() const {
+  const Busy busy(busy_);
+  return speculation_ == nullptr ? std::vector<double>{} : speculation_->selector().state();
+}
+
+void Session::restore_selector(std::span<const double> state) {
+  const Busy busy(busy_);
+  if (speculation_ != nullptr) speculation_->selector().restore(state);
+}
+
 ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing) {
   const Busy busy(busy_);
   require_nothing_pending();

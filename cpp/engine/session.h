@@ -63,6 +63,9 @@ class Session {
   // What steps were found to cost, for another session on this model. Empty without a drafter.
   CostProfile cost_profile() const;
   void restore_costs(const CostProfile& profile);
+  // The same of the selector: for sessions with the same drafter, selector and sampling.
+  std::vector<double> selector_state() const;
+  void restore_selector(std::span<const double> state);
 
   // Runs a tree on top of all tokens so far; its rows stay pending until commit or rollback. Logits of every row.
   ForwardResult evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing);

@@ -50,6 +50,7 @@ class Speculation {
 
   bool needs_features() const { return !features_.empty(); }
   MeasuredCost& cost() { return cost_; }
+  Selector& selector() { return *selector_; }
 
   // What a forward pass is to record for observe().
   void ask(ForwardRequest* request) const;
