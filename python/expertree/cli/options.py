@@ -26,7 +26,7 @@ GENERATE_DEFAULTS: Mapping[str, float] = {"temperature": 0.0}
 CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.4, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.05}
 
 
-def _check_budget(text: str | None) -> str | None:
+def check_budget(text: str | None) -> str | None:
     if text is not None and text not in ("auto", "all") and parse_size(text) is None:
         raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB, auto or all")
     return text
@@ -122,8 +122,12 @@ def _per_command(name: str, off: str) -> str:
     return f"Default: {chat} in chat, {generate} in generate."
 
 
+class OptionGroup:
+    """A dataclass whose fields are options of the commands that take one."""
+
+
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(OptionGroup):
     """How a model is loaded."""
 
     threads: Annotated[int, _model("--threads", min=0, metavar="N", help="Worker threads. Default: one per core.")] = 0
@@ -136,7 +140,7 @@ class ModelOptions:
         _model(
             "--ram",
             metavar="SIZE",
-            callback=_check_budget,
+            callback=check_budget,
             help="Memory for expert weights: 6GiB, 800MiB, all; others are read when needed. Default: auto, all that "
             "leave room for the context and the system.",
         ),
@@ -170,7 +174,7 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
+class SamplingOptions(OptionGroup):
     """How the next token is drawn; None where the command's default counts."""
 
     temperature: Annotated[
@@ -241,7 +245,7 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class DraftOptions:
+class DraftOptions(OptionGroup):
     """How tokens are drafted, if at all."""
 
     draft: Annotated[
@@ -281,7 +285,6 @@ class DraftOptions:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-_GROUPS = (ModelOptions, SamplingOptions, DraftOptions)
 _DEBUG = Annotated[bool, typer.Option("--debug", help="Show where an error came from (a traceback).")]
 
 
@@ -291,7 +294,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {}
     # Not get_type_hints: Python 3.10's hides the Annotated of a parameter that defaults to None inside an Optional.
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        if parameter.annotation in _GROUPS:
+        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup):
             groups[name] = parameter.annotation
             parameters += _group_parameters(parameter.annotation)
         else:
