@@ -258,14 +258,18 @@ class Model:
 
         Args:
             n_ctx: positions that the sequence may grow to; None takes the model's `n_ctx`.
-            draft: who proposes tokens that are verified several at a time: "ngram", another name of
-                `drafter_names()`, or a `Drafter`. The text never depends on it.
+            draft: who proposes tokens that are verified several at a time: "auto" (the head that expertree ships for
+                its own model, for others "ngram"), another name of `drafter_names()` ("eagle3" and "medusa" without a
+                file are the shipped ones), or a `Drafter`; None or "none" for nobody. The text never depends on it.
             select: which of them are verified: "residency", another name of `selector_names()`, or a `Selector`.
-            predict: which experts they are expected to use: "last", another name, a `Predictor`, or "none".
+            predict: which experts they are expected to use: "last", another name of `predictor_names()` ("head" without
+                a file is the shipped one, which "auto" has), a `Predictor`, or "none".
             draft_nodes, draft_depth, draft_top_k: how large a tree may be; see `DraftLimits`.
             sampling: as in `generate`.
         """
-        speculation = speculation_from(draft, select, predict, DraftLimits(draft_nodes, draft_depth, draft_top_k))
+        speculation = speculation_from(
+            draft, select, predict, DraftLimits(draft_nodes, draft_depth, draft_top_k), lambda: self.metadata
+        )
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return Session(self, length, sampling_params(sampling), speculation)
 

@@ -11,7 +11,7 @@ Whatever drafts and selects, the text is the one that plain decoding gives with 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from expertree import _core
 from expertree.errors import InvalidRequestError
+from expertree.shipped_drafting import draft_name, predictor_name
 
 DEFAULT_SELECTOR = "residency"
 DEFAULT_PREDICTOR = "last"
@@ -286,12 +287,15 @@ def speculation_from(
     select: str | Selector | None,
     predict: str | Predictor | None,
     limits: DraftLimits,
+    metadata: Callable[[], Mapping[str, Any]],
 ) -> Speculation | None:
-    """None without a drafter.
+    """None without a drafter. metadata: gives the model's, where a name depends on it.
 
     Raises:
         InvalidRequestError: a selector or predictor without a drafter.
     """
+    if isinstance(draft, str):
+        draft = draft_name(draft, metadata)
     if draft is None:
         for name, value in (("select", select), ("predict", predict)):
             if value is not None:
@@ -300,6 +304,6 @@ def speculation_from(
     return Speculation(
         draft,
         DEFAULT_SELECTOR if select is None else select,
-        None if predict == "none" else DEFAULT_PREDICTOR if predict is None else predict,
+        predictor_name(predict, draft, metadata) if predict is None or isinstance(predict, str) else predict,
         limits,
     )

@@ -16,7 +16,7 @@ from expertree.cli.chat_input import Turn, prompt_turns, read_turns
 from expertree.cli.conversation import Answer, Conversation
 from expertree.cli.failures import one_line
 from expertree.cli.loading import load_model, remember_experts
-from expertree.cli.options import CHAT_DEFAULTS, DraftOptions, ModelOptions, SamplingOptions, command
+from expertree.cli.options import CHAT_DEFAULTS, CHAT_DRAFT, DraftOptions, ModelOptions, SamplingOptions, command
 from expertree.cli.terminal import TextStream
 from expertree.errors import Error
 from expertree.models import cache_folder
@@ -87,7 +87,7 @@ def chat(
     """
     if prompt is not None and not prompt.strip():
         raise typer.BadParameter("the text of -p is empty; leave -p out for a conversation")
-    drafts = drafting.values()
+    drafts = drafting.values(CHAT_DRAFT)
     loaded = load_model(model, options)
     is_interactive = prompt is None and sys.stdin.isatty()
     conversation = Conversation(

@@ -28,8 +28,7 @@ from expertree.errors import Error, InvalidRequestError
 from expertree.expert_plan import layer_slots
 from expertree.model import Model
 from expertree.models import resolve_model
-from expertree.models.parts import EAGLE3, trained_part
-from expertree.models.registry import DEFAULT_MODEL
+from expertree.shipped_drafting import draft_name, predictor_name
 from expertree.speculation import DraftLimits
 
 DEFAULT_ROUNDS = 2
@@ -58,7 +57,7 @@ def compare(
         return loaded
 
     first = load(budgets[0])
-    plan = _plan(first, _default_draft(model), wanted, budgets, rounds)
+    plan = _plan(first, wanted, budgets, rounds)
     facts = _facts(first)
     models = {budgets[0]: first}
     del first
@@ -91,14 +90,15 @@ def _run(plan: Plan, load: Any, writer: ReportWriter, console: Console) -> Findi
             raise
 
 
-def _plan(model: Model, default_draft: str, wanted: ComparisonOptions, budgets: list[str], rounds: int) -> Plan:
+def _plan(model: Model, wanted: ComparisonOptions, budgets: list[str], rounds: int) -> Plan:
+    draft = draft_name(wanted.draft, lambda: model.metadata) or "none"
     rows = comparison_settings(model.n_experts, model.n_experts_used, wanted.sweep)
     return Plan(
         prompts=load_prompts(wanted.prompts, wanted.category or (), wanted.per_category),
         settings=chosen_settings(wanted.select, rows) if wanted.select else rows,
         draft=Draft(
-            wanted.draft or default_draft,
-            wanted.predict,
+            draft,
+            predictor_name(wanted.predict, draft, lambda: model.metadata) or "none",
             DraftLimits(wanted.draft_nodes, wanted.draft_depth, wanted.draft_top_k),
         ),
         budgets=budgets,
@@ -108,11 +108,6 @@ def _plan(model: Model, default_draft: str, wanted: ComparisonOptions, budgets: 
         seed=wanted.seed,
         long_tokens=wanted.long,
     )
-
-
-def _default_draft(model: str | None) -> str:
-    head = trained_part(EAGLE3)
-    return f"eagle3:{head}" if head is not None and model in (None, DEFAULT_MODEL) else "ngram"
 
 
 def _facts(model: Model) -> dict[str, Any]:

@@ -75,15 +75,22 @@ class ComparisonOptions(OptionGroup):
         bool, _compare("--speculate", help="Compare every way to choose what to verify with plain decoding.")
     ] = False
     draft: Annotated[
-        str | None,
+        str,
         _compare(
             "--draft",
             metavar="NAME[:ARG]",
             help="Who drafts for all of them; scripted:RATE,RATE,.. drafts true tokens at these rates by depth. "
-            "Default: the default model's own head, else ngram.",
+            "Default: auto, the default model's own head, for others ngram.",
+        ),
+    ] = "auto"
+    predict: Annotated[
+        str | None,
+        _compare(
+            "--predict",
+            metavar="NAME",
+            help="Who foresees experts. Default: the trained one with that head, else last.",
         ),
     ] = None
-    predict: Annotated[str, _compare("--predict", metavar="NAME", help="Who foresees experts. Default: last.")] = "last"
     draft_nodes: Annotated[
         int, _compare("--draft-nodes", min=1, metavar="N", help="Nodes of a tree at most. Default: 32.")
     ] = 32

@@ -25,6 +25,9 @@ _DRAFTING_PANEL = "Drafting: several tokens in one pass; the text stays the same
 GENERATE_DEFAULTS: Mapping[str, float] = {"temperature": 0.0}
 CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.4, "top_p": 0.9, "min_p": 0.05, "repeat_penalty": 1.05}
 
+# Chat drafts where it pays; `generate` is what others are measured against, and drafts when told to.
+CHAT_DRAFT = "auto"
+
 
 def check_budget(text: str | None) -> str | None:
     if text is not None and text not in ("auto", "all") and parse_size(text) is None:
@@ -55,7 +58,7 @@ def _check_draft(spec: str | None) -> str | None:
     from expertree.model import drafter_names
 
     if spec is not None:
-        _check_plug("drafter", drafter_names(), spec)
+        _check_plug("drafter", ["auto", "none", *drafter_names()], spec)
     return spec
 
 
@@ -254,7 +257,8 @@ class DraftOptions(OptionGroup):
             "--draft",
             metavar="NAME[:ARG]",
             callback=_check_draft,
-            help="Who proposes tokens: ngram looks for the last ones earlier in the text. Default: nobody.",
+            help="Who proposes tokens: ngram looks for the last ones earlier in the text, eagle3:FILE is a trained "
+            "head; auto takes the default model's own, for others ngram. Default: auto in chat; in generate none.",
         ),
     ] = None
     select: Annotated[
@@ -276,13 +280,15 @@ class DraftOptions(OptionGroup):
         ),
     ] = None
 
-    def values(self) -> dict[str, Any]:
+    def values(self, default_draft: str | None = None) -> dict[str, Any]:
         """Arguments for `Model.session`."""
-        if self.draft is None:
-            for name in ("select", "predict"):
-                if getattr(self, name) is not None:
-                    raise typer.BadParameter(f"--{name} needs a drafter: give --draft, for example --draft ngram")
-        return {name: value for name, value in vars(self).items() if value is not None}
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if default_draft is not None:
+            return {"draft": default_draft, **given}
+        for name in ("select", "predict"):
+            if name in given and "draft" not in given:
+                raise typer.BadParameter(f"--{name} needs a drafter: give --draft, for example --draft ngram")
+        return given
 
 
 _DEBUG = Annotated[bool, typer.Option("--debug", help="Show where an error came from (a traceback).")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from expertree.errors import InvalidRequestError
@@ -23,6 +24,12 @@ class Draft:
     def __post_init__(self) -> None:
         if self.needs_truth:
             scripted(self.draft, [0])
+
+    @property
+    def label(self) -> str:
+        """The drafter's name, files without their folders."""
+        name, colon, argument = self.draft.partition(":")
+        return self.draft if self.needs_truth else f"{name}{colon}{Path(argument).name if argument else ''}"
 
     @property
     def needs_truth(self) -> bool:

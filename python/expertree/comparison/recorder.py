@@ -135,7 +135,7 @@ class Recorder:
         experts = sum(layer.n_experts * layer.file_bytes for layer in layers)
         return SpeculationTrace(
             model=model.path.name,
-            draft=self._draft.draft,
+            draft=self._draft.label,
             predict=self._draft.predict,
             temperature=self._sampling["temperature"],
             seed=self._sampling["seed"],

@@ -27,7 +27,7 @@ def results(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: int
         **facts,
         "interrupted": findings.interrupted,
         "plan": {
-            "draft": plan.draft.draft,
+            "draft": plan.draft.label,
             "predict": plan.draft.predict,
             "limits": asdict(plan.draft.limits),
             "budgets": list(plan.budgets),
@@ -84,7 +84,7 @@ def markdown(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: in
     lines = [
         f"# Ways to choose what to verify: {facts['model']}",
         "",
-        f"Drafter {plan.draft.draft}, predictor {plan.draft.predict}, up to {plan.draft.limits.nodes} nodes; "
+        f"Drafter {plan.draft.label}, predictor {plan.draft.predict}, up to {plan.draft.limits.nodes} nodes; "
         f"{plan.n_tokens} tokens, {plan.rounds} rounds over {len(plan.prompts) - len(findings.left_out)} prompts; "
         f"{facts['threads']} threads, {facts['isa']}, seed {plan.seed}. Settings alternate prompt by prompt, plain "
         "runs between them. Ratio: median over the runs, each against the plain runs before and after it. Bold: the "

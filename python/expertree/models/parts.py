@@ -5,8 +5,11 @@ An installed package has them beside this file, an editable installation reads t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+GENERAL_NAME = "SmolLM2-8x135M-Instruct (expertree)"  # general.name of the model that they belong to
 EXPERTS = "experts.gguf"  # routers and low-rank deltas: what build.py merges into the base
 EAGLE3 = "eagle3.gguf"
 MEDUSA = "medusa.gguf"
@@ -27,3 +30,8 @@ def trained_part(name: str) -> Path | None:
     """The file called `name` (EXPERTS, EAGLE3, MEDUSA, PREDICTOR), or None when this installation has none."""
     path = parts_folder() / name
     return path if path.is_file() else None
+
+
+def is_for(metadata: Mapping[str, Any]) -> bool:
+    """Whether the model with this metadata is the one that the parts were trained for."""
+    return metadata.get("general.name") == GENERAL_NAME

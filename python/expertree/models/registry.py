@@ -12,7 +12,7 @@ from rich.console import Console
 from expertree.errors import InvalidRequestError
 from expertree.models.build import ExpertBuild
 from expertree.models.download import WheelFile
-from expertree.models.parts import EXPERTS
+from expertree.models.parts import EXPERTS, GENERAL_NAME
 from expertree.models.staging import KnownFile, has_right_hash, is_complete
 from expertree.quantity_text import safe_text
 
@@ -111,7 +111,7 @@ MODELS = (
             base_name="smollm2-135m",
             parts=EXPERTS,
             parts_sha256="c7b7bc8e47f40a4c2406a6ad968577bce22413558203c4abcd5324eab181bac6",
-            general_name="SmolLM2-8x135M-Instruct (expertree)",
+            general_name=GENERAL_NAME,
             sha256="ac92c205f31cfa8f2cbd9ba0716954c94529c2256a393f539c3dc53495a8b5e9",
             size_bytes=725_975_392,
         ),
