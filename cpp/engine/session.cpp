@@ -211,6 +211,7 @@ void Session::speculate(const StepRequest& request, StepRecord* record) {
   record->n_rows = batch.size();
   ForwardRequest wanted;
   speculation_->ask(&wanted);
+  wanted.most_experts = speculation_->most_experts();
   forward(batch, std::move(wanted), &verified_);
   VerifiedPath path;
   try {

@@ -60,6 +60,8 @@ class Session {
   void set_speculation(std::unique_ptr<Drafter> drafter, std::unique_ptr<Selector> selector,
                        std::unique_ptr<Predictor> predictor, const DraftLimits& limits);
   bool speculates() const { return speculation_ != nullptr; }
+  // False: the drafter's selector changes the text (moespec).
+  bool lossless() const { return speculation_ == nullptr || speculation_->lossless(); }
   // What steps were found to cost, for another session on this model. Empty without a drafter.
   CostProfile cost_profile() const;
   void restore_costs(const CostProfile& profile);

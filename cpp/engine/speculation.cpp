@@ -67,6 +67,12 @@ Speculation::Speculation(std::shared_ptr<Model> model, std::unique_ptr<Drafter> 
                     " layers. It was made for another model");
   }
   if (model_->n_moe_layers() == 0) predictor_.reset();
+  const int64_t n_used = model_->hyperparameters().moe.n_used;
+  if (const int64_t most = selector_->most_experts(); most > 0 && most < n_used) {
+    throw Error(ErrorCode::kInvalidRequest, std::string("selector ") + selector_->name() + " leaves " +
+                                                std::to_string(most) + " experts of a layer, and every token of this " +
+                                                "model uses " + std::to_string(n_used) + "; give at least that many");
+  }
 }
 
 void Speculation::ask(ForwardRequest* request) const {

@@ -51,6 +51,10 @@ class Speculation {
   bool needs_features() const { return !features_.empty(); }
   MeasuredCost& cost() { return cost_; }
   Selector& selector() { return *selector_; }
+  // False: what is verified is not the target's own output.
+  bool lossless() const { return selector_->lossless(); }
+  // Of a pass over a tree; see ForwardRequest.
+  int64_t most_experts() const { return selector_->most_experts(); }
 
   // What a forward pass is to record for observe().
   void ask(ForwardRequest* request) const;

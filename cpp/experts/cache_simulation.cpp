@@ -3,19 +3,17 @@
 #include "cpp/base/error.h"
 
 namespace expertree {
-namespace {
 
-// One layer of one step, as a lease does it: resident experts first, then the missing ones, in waves when there are more
-// than slots. Returns how many were missing.
-int64_t run_layer(ExpertCache* cache, int32_t layer, std::span<const int32_t> experts) {
+// As a lease does it: resident experts first, then the missing ones, in waves when there are more than slots.
+std::vector<int32_t> simulate_layer(ExpertCache* cache, int32_t layer, std::span<const int32_t> experts) {
   std::vector<int32_t> pinned;
-  std::vector<ExpertKey> missing;
+  std::vector<int32_t> missing;
   for (const int32_t expert : experts) {
     const ExpertKey key = cache->key(layer, expert);
     cache->use(key);
     const int32_t slot = cache->find(key);
     if (slot < 0) {
-      missing.push_back(key);
+      missing.push_back(expert);
       continue;
     }
     cache->pin(slot);
@@ -25,7 +23,8 @@ int64_t run_layer(ExpertCache* cache, int32_t layer, std::span<const int32_t> ex
     for (const int32_t slot : pinned) cache->unpin(slot);
     pinned.clear();
   };
-  for (const ExpertKey key : missing) {
+  for (const int32_t expert : missing) {
+    const ExpertKey key = cache->key(layer, expert);
     int32_t slot = cache->take(key, FillReason::kDemand).slot;
     if (slot < 0) {
       release();
@@ -36,10 +35,8 @@ int64_t run_layer(ExpertCache* cache, int32_t layer, std::span<const int32_t> ex
     pinned.push_back(slot);
   }
   release();
-  return static_cast<int64_t>(missing.size());
+  return missing;
 }
-
-}  // namespace
 
 SimulationResult simulate_cache(const ExpertCache::Shape& shape, const std::string& policy,
                                 const PolicyContext& context, const RoutingTrace& trace, int64_t n_warmup_steps) {
@@ -55,7 +52,7 @@ SimulationResult simulate_cache(const ExpertCache::Shape& shape, const std::stri
     result.n_steps += counts;
     for (int32_t layer = 0; layer < shape.n_layers; ++layer) {
       const std::span<const int32_t> experts = trace.experts(step, layer);
-      const int64_t n_missing = run_layer(&cache, layer, experts);
+      const auto n_missing = static_cast<int64_t>(simulate_layer(&cache, layer, experts).size());
       if (!counts) continue;
       result.n_uses += static_cast<int64_t>(experts.size());
       result.n_hits += static_cast<int64_t>(experts.size()) - n_missing;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct SimulationResult {
   int64_t n_hits = 0;                // that were in memory
   std::vector<int64_t> n_misses;     // [n_layers]
 };
+
+// One layer of a step that needs these experts (each once); cache->begin_step() comes before a step's first layer.
+// Returns those that were not in memory, in order; they are now.
+std::vector<int32_t> simulate_layer(ExpertCache* cache, int32_t layer, std::span<const int32_t> experts);
 
 // Steps before `n_warmup_steps` run but do not count. Throws what make_policy throws.
 SimulationResult simulate_cache(const ExpertCache::Shape& shape, const std::string& policy,

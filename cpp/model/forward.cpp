@@ -27,8 +27,13 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
   result->expert_weights.resize(n_routed);
   prepare_hidden(n, request, result);
   for (int64_t begin = 0; begin < n; begin += kChunkRows) {
-    const Chunk chunk{
-        state, batch, begin, std::min(kChunkRows, n - begin), request.routing ? result : nullptr, request.check_stop};
+    const Chunk chunk{state,
+                      batch,
+                      begin,
+                      std::min(kChunkRows, n - begin),
+                      request.routing ? result : nullptr,
+                      request.check_stop,
+                      request.most_experts};
     embed(chunk);
     rotary_angles(chunk);
     for (int64_t layer = 0; layer < h_.n_layers; ++layer) {

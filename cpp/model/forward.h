@@ -26,6 +26,7 @@ class Forward {
     int64_t n;
     ForwardResult* routing;  // null: do not record
     const std::function<void()>& check_stop;
+    int64_t most_experts;  // 0: any
   };
 
   void embed(const Chunk& chunk);
@@ -36,6 +37,7 @@ class Forward {
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void mixture(const Chunk& chunk, int64_t layer);
   void route(const Chunk& chunk, int64_t layer);
+  void drop_light_experts(const Chunk& chunk);
   void hint_next_layer(const Chunk& chunk, int64_t layer);
   void run_experts(int64_t moe_layer, std::span<const int32_t> experts);
   void shared_expert(const Chunk& chunk, const MoeWeights& w);

@@ -41,6 +41,8 @@ struct ForwardRequest {
   bool routing = false;  // record every row's experts
   std::vector<int32_t> tap_layers;  // record every row's residual stream as it enters these layers
   bool last_hidden = false;         // record every row's normalised output of the last layer
+  // Experts of a layer that all rows together may use, at least n_used; 0: any. It changes the output (MoE-Spec).
+  int64_t most_experts = 0;
   // Called between layers; throws to stop. The caller then rolls the state back.
   std::function<void()> check_stop;
 };

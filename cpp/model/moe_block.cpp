@@ -21,15 +21,8 @@ void Forward::route(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = m_.weights_.layers[static_cast<size_t>(layer)].moe;
   const CpuBackend::Product router[] = {{w.router, scores_.data(), n_experts}};
   backend_.matmul(normed_, router);
-  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
-    float* p = scores_.data() + r * n_experts;
-    backend_.kernels().softmax(p, n_experts, p);
-    if (std::isnan(p[0])) {  // one NaN or infinite score makes the whole row NaN
-      throw Error(ErrorCode::kModelFormat,
-                  m_.path_ + ": the router of layer " + std::to_string(layer) +
-                      " gave a score that is not a finite number; the weights of the file are damaged. Check the "
-                      "file's hash and get it again");
-    }
+  const auto choose = [&](int64_t r) {
+    const float* p = scores_.data() + r * n_experts;
     std::vector<int32_t> order(static_cast<size_t>(n_experts));
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + n_used, order.end(),
@@ -45,7 +38,22 @@ void Forward::route(const Chunk& chunk, int64_t layer) {
     if (moe.renormalize) {
       for (int64_t i = 0; i < n_used; ++i) weights[i] = weights[i] / std::max(sum, kMinWeightSum);
     }
+  };
+  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
+    float* p = scores_.data() + r * n_experts;
+    backend_.kernels().softmax(p, n_experts, p);
+    if (std::isnan(p[0])) {  // one NaN or infinite score makes the whole row NaN
+      throw Error(ErrorCode::kModelFormat,
+                  m_.path_ + ": the router of layer " + std::to_string(layer) +
+                      " gave a score that is not a finite number; the weights of the file are damaged. Check the "
+                      "file's hash and get it again");
+    }
+    choose(r);
   });
+  if (chunk.most_experts > 0 && chunk.most_experts < n_experts) {
+    drop_light_experts(chunk);
+    backend_.pool().parallel_for(chunk.n, choose);
+  }
   if (chunk.routing == nullptr) return;
   const int64_t base = (w.moe_layer * chunk.batch.size() + chunk.begin) * n_used;
   std::copy_n(chosen_.data(), chunk.n * n_used, chunk.routing->expert_ids.data() + base);

@@ -28,6 +28,8 @@ class Selector {
   virtual const char* name() const = 0;
   // False: the verified rows' output is not the target's own (moespec).
   virtual bool lossless() const { return true; }
+  // Experts of a layer that the verified rows may use together; 0: any. More than 0 is not lossless.
+  virtual int64_t most_experts() const { return 0; }
 
   // Indices of the nodes to verify, rising, closed under parents; none means plain decoding. `sets` may be empty.
   virtual std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) = 0;

@@ -18,13 +18,15 @@ constexpr SelectorInfo kInfos[] = {
     {"ecospec-static", "GAMMA, default 8; eps=1", "GAMMA nodes by score per expert of the path (EcoSpec's ablation)"},
     {"s2moe", "", "nodes whose score is worth their new experts (S2-MoE's admission rule)"},
     {"cascade", "SELECTOR, default chain:16", "as many of another selector's nodes as trials find to pay (Cascade)"},
+    {"moespec", "B, default 16",
+     "the whole tree on B experts of each layer; LOSSY: it changes the text, for comparisons only (MoE-Spec)"},
     {"residency", "places=known|ignored, guard=on|off",
      "most tokens per second, experts priced by where they are; the default"},
     {"exhaustive", "", "the best of all subtrees, for tests; up to 16 nodes"},
 };
 constexpr MakeSelector kMakers[] = {
-    &make_all,   &make_chain,   &make_threshold, &make_evict,      &make_ecospec, &make_ecospec_static,
-    &make_s2moe, &make_cascade, &make_residency, &make_exhaustive,
+    &make_all,   &make_chain,   &make_threshold, &make_evict,     &make_ecospec,    &make_ecospec_static,
+    &make_s2moe, &make_cascade, &make_moespec,   &make_residency, &make_exhaustive,
 };
 static_assert(std::size(kInfos) == std::size(kMakers));
 

@@ -79,13 +79,19 @@ class Session:
     @property
     def stats(self) -> dict[str, Any]:
         """prefill_tokens, decode_tokens, prefill_seconds, decode_seconds, seed; steps, and of all their trees nodes
-        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds."""
-        return {**self._core.stats, "seed": self.seed}
+        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds; lossless,
+        False when the selector changes the text."""
+        return {**self._core.stats, "seed": self.seed, "lossless": self.lossless}
 
     @property
     def speculates(self) -> bool:
         """Whether it has a drafter."""
         return bool(self._core.speculates)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the text is the model's own; False with the selector `moespec` alone."""
+        return bool(self._core.lossless)
 
     def __len__(self) -> int:
         return int(self._core.n_tokens)

@@ -10,6 +10,7 @@ Whatever drafts and selects, the text is the one that plain decoding gives with 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -267,6 +268,12 @@ class Speculation:
             if not isinstance(value, int) or not -(2**31) <= value < 2**31:
                 raise InvalidRequestError(f"draft_{name} is {value!r}; expected a whole number")
         _core.set_speculation(session, draft, self.select, self.predict, limits.nodes, limits.depth, limits.top_k)
+        if not session.lossless:
+            warnings.warn(
+                f"selector {self.select!r} is lossy: the text is not what the model says by itself. It is there for "
+                "comparisons; any other selector keeps the text",
+                stacklevel=2,
+            )
 
     @property
     def is_named(self) -> bool:

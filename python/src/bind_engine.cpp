@@ -182,6 +182,7 @@ void bind_session(nb::module_& m) {
           },
           "max_tokens"_a = nb::none(), "end_tokens"_a = std::vector<int32_t>())
       .def_prop_ro("speculates", &Session::speculates)
+      .def_prop_ro("lossless", &Session::lossless)
       .def(
           "evaluate",
           [](Session& s, const Ids& tokens, const Ids& parents, bool routing) {

@@ -50,6 +50,7 @@ NB_MODULE(_core, m) {
   });
   expertree::bind_gguf(m);
   expertree::bind_pager(m);
+  expertree::bind_replay(m);
   expertree::bind_expert_pager(m);
   expertree::bind_engine(m);
   expertree::bind_speculation(m);

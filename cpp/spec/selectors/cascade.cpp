@@ -23,6 +23,7 @@ class Cascade final : public Selector {
   explicit Cascade(std::unique_ptr<Selector> inner) : inner_(std::move(inner)) {}
   const char* name() const override { return "cascade"; }
   bool lossless() const override { return inner_->lossless(); }
+  int64_t most_experts() const override { return inner_->most_experts(); }
   bool wants_draft() override { return k_ > 0 && inner_->wants_draft(); }
 
   // The best k of the nodes that the other selector chooses.

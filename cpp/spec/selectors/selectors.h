@@ -16,6 +16,7 @@ std::unique_ptr<Selector> make_ecospec(SelectorArgument& argument);
 std::unique_ptr<Selector> make_ecospec_static(SelectorArgument& argument);
 std::unique_ptr<Selector> make_s2moe(SelectorArgument& argument);
 std::unique_ptr<Selector> make_cascade(SelectorArgument& argument);
+std::unique_ptr<Selector> make_moespec(SelectorArgument& argument);
 std::unique_ptr<Selector> make_residency(SelectorArgument& argument);
 std::unique_ptr<Selector> make_exhaustive(SelectorArgument& argument);
 

@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from expertree.bench import Bench, Result, default_cases
+from expertree.cli.compare import DEFAULT_ROUNDS, compare
+from expertree.cli.comparison_options import BenchModelOptions, ComparisonOptions
 from expertree.cli.loading import load_model
-from expertree.cli.options import ModelOptions, command
+from expertree.cli.options import check_budget, command
 
 _HEADER = (
     f"{'test':13}{'n':>6}{'depth':>7}{'tokens/s':>11}{'ms':>10}{'C(n)/C(1)':>11}"
@@ -26,7 +28,12 @@ def bench(
         str | None, typer.Argument(help="A GGUF file, or a name that `expertree models` lists.", show_default=False)
     ] = None,
     *,
-    rounds: Annotated[int, typer.Option("-r", "--rounds", metavar="N", min=1, help="Rounds; the median counts.")] = 5,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "-r", "--rounds", metavar="N", min=1, help="Rounds; the median counts. Default: 5; with --speculate 2."
+        ),
+    ] = None,
     test: Annotated[
         list[str] | None,
         typer.Option("--test", metavar="NAME", help="prefill, decode, verify-chain or verify-tree; repeatable."),
@@ -36,7 +43,8 @@ def bench(
         typer.Option("--peer", metavar="LLAMA_BENCH", help="llama.cpp's llama-bench, run alternately on the file."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
-    options: ModelOptions,
+    options: BenchModelOptions,
+    comparison: ComparisonOptions,
 ) -> None:
     """Measure prefill, decoding, and the cost of verifying n rows at once.
 
@@ -50,9 +58,22 @@ def bench(
       expertree bench model.gguf --test decode --rounds 9
       expertree bench model.gguf --peer ~/llama.cpp/build/bin/llama-bench
 
+    --speculate instead runs every way to choose what to verify of a drafted tree, alternately and beside plain
+    decoding, at each budget of --ram, and writes report.md, results.json, plots and the recorded runs (for `expertree
+    replay`) to --out. The defaults take about a quarter of an hour with the default model. Ctrl-C keeps what was
+    measured.
+
+      expertree bench --speculate
+      expertree bench model.gguf --speculate --draft scripted:0.7,0.6,0.5 --ram all,75%,50%,25% --rounds 9
+
     The peer's figure for n rows has the logits of the last row only. --json: schema "expertree.bench/1", see
     docs/bench.md.
     """
+    if comparison.speculate:
+        return compare(model, options, comparison, rounds or DEFAULT_ROUNDS, as_json)
+    if options.ram is not None:
+        check_budget(options.ram)  # one, and no share
+    rounds = rounds or 5
     loaded = load_model(model, options)
     loaded.load_experts()  # what is measured is the model in memory, or with --ram all of it that has room
     n_ctx = options.ctx or loaded.n_ctx_train

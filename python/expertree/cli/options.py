@@ -29,7 +29,7 @@ CHAT_DEFAULTS: Mapping[str, float] = {"temperature": 0.4, "top_p": 0.9, "min_p":
 CHAT_DRAFT = "auto"
 
 
-def _check_budget(text: str | None) -> str | None:
+def check_budget(text: str | None) -> str | None:
     if text is not None and text not in ("auto", "all") and parse_size(text) is None:
         raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB, auto or all")
     return text
@@ -125,8 +125,12 @@ def _per_command(name: str, off: str) -> str:
     return f"Default: {chat} in chat, {generate} in generate."
 
 
+class OptionGroup:
+    """A dataclass whose fields are options of the commands that take one."""
+
+
 @dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(OptionGroup):
     """How a model is loaded."""
 
     threads: Annotated[int, _model("--threads", min=0, metavar="N", help="Worker threads. Default: one per core.")] = 0
@@ -139,7 +143,7 @@ class ModelOptions:
         _model(
             "--ram",
             metavar="SIZE",
-            callback=_check_budget,
+            callback=check_budget,
             help="Memory for expert weights: 6GiB, 800MiB, all; others are read when needed. Default: auto, all that "
             "leave room for the context and the system.",
         ),
@@ -173,7 +177,7 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
+class SamplingOptions(OptionGroup):
     """How the next token is drawn; None where the command's default counts."""
 
     temperature: Annotated[
@@ -244,7 +248,7 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class DraftOptions:
+class DraftOptions(OptionGroup):
     """How tokens are drafted, if at all."""
 
     draft: Annotated[
@@ -287,7 +291,6 @@ class DraftOptions:
         return given
 
 
-_GROUPS = (ModelOptions, SamplingOptions, DraftOptions)
 _DEBUG = Annotated[bool, typer.Option("--debug", help="Show where an error came from (a traceback).")]
 
 
@@ -297,7 +300,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {}
     # Not get_type_hints: Python 3.10's hides the Annotated of a parameter that defaults to None inside an Optional.
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
-        if parameter.annotation in _GROUPS:
+        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, OptionGroup):
             groups[name] = parameter.annotation
             parameters += _group_parameters(parameter.annotation)
         else:

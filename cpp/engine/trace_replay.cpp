@@ -1,0 +1,137 @@
+#include "cpp/engine/trace_replay.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "cpp/base/clock.h"
+#include "cpp/base/error.h"
+#include "cpp/spec/selector.h"
+
+namespace expertree {
+namespace {
+
+constexpr int64_t kPromptPiece = 512;  // rows of a pass, as sessions and forward passes have it
+constexpr int64_t kCalibrationPositions = 2;
+
+std::vector<int64_t> rows_of(std::span<const int32_t> nodes) {
+  std::vector<int64_t> rows = {0};
+  for (const int32_t node : nodes) rows.push_back(node + 1);
+  return rows;
+}
+
+class Replay {
+ public:
+  Replay(const ReplayMachine& machine, const ReplayOptions& options, int32_t n_experts)
+      : machine_(machine), options_(options), n_experts_(n_experts), memory_(machine, n_experts) {}
+
+  void add(const RecordedRun& run) {
+    if (options_.calibrate && profile_.n_rows.empty()) calibrate(run);
+    run_prompt(run, &memory_);
+    ReplayCost cost(machine_, memory_);
+    cost.learned().restore(profile_);
+    std::unique_ptr<Selector> selector = options_.select.empty() ? nullptr : make_selector(options_.select);
+    for (int64_t at = 0; at < std::ssize(run.positions);) {
+      steps_.push_back(step(run, at, selector.get(), &cost));
+      at += steps_.back().n_tokens;
+    }
+    profile_ = cost.learned().profile();
+  }
+
+  std::vector<ReplayedStep> take() { return std::move(steps_); }
+
+ private:
+  static void run_prompt(const RecordedRun& run, ReplayMemory* memory) {
+    const int64_t n = std::ssize(run.prompt.ids) / (static_cast<int64_t>(run.prompt.n_layers) * run.prompt.n_used);
+    for (int64_t begin = 0; begin < n; begin += kPromptPiece) {
+      std::vector<int64_t> rows(static_cast<size_t>(std::min(kPromptPiece, n - begin)));
+      std::iota(rows.begin(), rows.end(), begin);
+      memory->pass(run.prompt, rows);
+    }
+  }
+
+  // With a memory of its own: what a machine does when it first meets the model.
+  void calibrate(const RecordedRun& run) {
+    ReplayMemory memory(machine_, n_experts_);
+    run_prompt(run, &memory);
+    ReplayCost cost(machine_, memory);
+    const auto n_positions = std::min(kCalibrationPositions, static_cast<int64_t>(std::ssize(run.positions)));
+    for (int64_t at = 0; at < n_positions; ++at) {
+      const RecordedRun::Position& position = run.positions[static_cast<size_t>(at)];
+      for (const int64_t n : calibration_rows(position.tree.size() + 1)) {
+        // The first nodes are a tree of their own: parents come before their children.
+        std::vector<int32_t> nodes(static_cast<size_t>(n - 1));
+        std::iota(nodes.begin(), nodes.end(), 0);
+        record(memory.pass(position.routed, rows_of(nodes)), position.routed, n, 0.0, &cost);
+      }
+    }
+    profile_ = cost.learned().profile();
+  }
+
+  static void record(const ReplayedPass& pass, const ExpertSets& sets, int64_t n_rows, double predicted,
+                     ReplayCost* cost) {
+    cost->learned().record(
+        {n_rows, pass.n_experts, n_rows * sets.n_layers * sets.n_used, pass.seconds, pass.wait_seconds, predicted});
+  }
+
+  ReplayedStep step(const RecordedRun& run, int64_t at, Selector* selector, ReplayCost* cost) {
+    const RecordedRun::Position& position = run.positions[static_cast<size_t>(at)];
+    const TokenTree none;
+    const bool drafts = selector != nullptr && selector->wants_draft();
+    const TokenTree& tree = drafts ? position.tree : none;
+    ReplayedStep step;
+    step.n_drafted = tree.size();
+    step.draft_seconds = drafts ? machine_.draft_seconds : 0.0;
+    std::vector<int32_t> selected;
+    if (tree.size() > 0) {
+      const ExpertSets& sets = options_.oracle ? position.routed : position.predicted;
+      const int64_t start = now_us();
+      selected = selector->select(tree, sets, *cost);
+      tree.check_selection(selector->name(), selected);
+      step.select_seconds = static_cast<double>(now_us() - start) * 1e-6;
+      step.predicted_seconds = step_seconds(*cost, sets, selected);
+    }
+    const ReplayedPath path = walk(run, at, selected);
+    step.n_rows = std::ssize(selected) + 1;
+    step.n_tokens = path.n_tokens;
+    step.n_accepted = std::ssize(path.accepted);
+    step.pass = memory_.pass(position.routed, rows_of(selected));
+    if (tree.size() > 0) cost->learned().record_draft(step.draft_seconds);
+    record(step.pass, position.routed, step.n_rows, step.predicted_seconds, cost);
+    if (selector != nullptr) {
+      selector->observe({&tree, selected, path.accepted, step.draft_seconds, step.pass.seconds});
+    }
+    return step;
+  }
+
+  const ReplayMachine& machine_;
+  const ReplayOptions& options_;
+  int32_t n_experts_;
+  ReplayMemory memory_;
+  CostProfile profile_;  // what the runs so far have taught the next one
+  std::vector<ReplayedStep> steps_;
+};
+
+}  // namespace
+
+std::vector<ReplayedStep> replay(const std::vector<const RecordedRun*>& runs, const ReplayMachine& machine,
+                                 const ReplayOptions& options) {
+  if (runs.empty()) throw Error(ErrorCode::kInvalidRequest, "replay: no runs; record at least one");
+  const ExpertSets& shape = runs.front()->prompt;
+  for (const RecordedRun* run : runs) {
+    if (run->prompt.n_layers != shape.n_layers || run->prompt.n_experts != shape.n_experts ||
+        run->prompt.n_used != shape.n_used) {
+      throw Error(ErrorCode::kInvalidRequest, "replay: the runs are of different models; replay them apart");
+    }
+  }
+  machine.check(shape.n_layers);
+  if (!options.select.empty() && !make_selector(options.select)->lossless()) {
+    throw Error(ErrorCode::kInvalidRequest,
+                "replay: selector '" + options.select + "' changes the text, which a recorded run cannot tell; run it");
+  }
+  Replay replay(machine, options, shape.n_experts);
+  for (const RecordedRun* run : runs) replay.add(*run);
+  return replay.take();
+}
+
+}  // namespace expertree
