@@ -15,7 +15,11 @@ constexpr int64_t kChunkRows = 512;
 
 }  // namespace
 
-Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(model.backend_) {}
+Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(model.backend_) {
+  const auto has = [this](Mixer mixer) { return std::ranges::find(h_.mixers, mixer) != h_.mixers.end(); };
+  if (has(Mixer::kDeltaNet)) delta_net_ = std::make_unique<DeltaNet>(h_, backend_);
+  if (has(Mixer::kShortConv)) short_conv_ = std::make_unique<ShortConv>(h_, backend_);
+}
 
 void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result) {
   const int64_t n = batch.size();
@@ -34,7 +38,7 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
     for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
       if (request.check_stop) request.check_stop();
       tap(chunk, layer, request.tap_layers, result);
-      attention(chunk, layer);
+      mix(chunk, layer);
       const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
       normed_.reset(chunk.n, h_.n_embd);
       backend_.rms_norm(residual_.data(), w.ffn_norm.data(), h_.rms_eps, &normed_);
@@ -49,6 +53,22 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
     if (request.last_hidden) last_hidden(chunk, result);
     logits(chunk, request.logits, result);
   }
+}
+
+void Forward::mix(const Chunk& chunk, int64_t layer) {
+  const Mixer mixer = h_.mixer(layer);
+  if (mixer == Mixer::kAttention) return attention(chunk, layer);
+  const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
+  normed_.reset(chunk.n, h_.n_embd);
+  backend_.rms_norm(residual_.data(), w.attn_norm.data(), h_.rms_eps, &normed_);
+  output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
+  RecurrentState& state = chunk.state.recurrent();
+  if (mixer == Mixer::kDeltaNet) {
+    delta_net_->run(w.delta_net, layer, chunk.begin, normed_, state, output_.data());
+  } else {
+    short_conv_->run(w.short_conv, layer, chunk.begin, normed_, state, output_.data());
+  }
+  add_to_residual(chunk.n, output_.data());
 }
 
 void Forward::embed(const Chunk& chunk) {

@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "cpp/backend/activations.h"
+#include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
+#include "cpp/model/sequence_state.h"
+#include "cpp/model/short_conv.h"
 
 namespace expertree {
 
@@ -33,6 +37,10 @@ class Forward {
   void attention(const Chunk& chunk, int64_t layer);
   void store_keys_values(const Chunk& chunk, int64_t layer);
   void attend(const Chunk& chunk, int64_t layer);
+  void gate_attention(int64_t n);
+  // From one head's query to the next one's.
+  int64_t query_stride() const { return h_.head_dim_k * (h_.gated_attention ? 2 : 1); }
+  void mix(const Chunk& chunk, int64_t layer);
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void mixture(const Chunk& chunk, int64_t layer);
   void route(const Chunk& chunk, int64_t layer);
@@ -49,6 +57,9 @@ class Forward {
   Model& m_;
   const HyperParameters& h_;
   CpuBackend& backend_;
+
+  std::unique_ptr<DeltaNet> delta_net_;    // nullptr: the model has no such layers
+  std::unique_ptr<ShortConv> short_conv_;
 
   // Scratch of one chunk; grows to the largest chunk seen and stays.
   std::vector<float> residual_;   // [n][n_embd]
