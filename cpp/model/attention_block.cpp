@@ -12,7 +12,7 @@ constexpr int64_t kTaskRows = 8;  // of attention
 
 }  // namespace
 
-void Forward::attention(const Chunk& chunk, int64_t layer) {
+void Forward::project(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
   const AttentionWeights& a = w.attention;
   const int64_t n_q = a.q.rows;
@@ -28,11 +28,21 @@ void Forward::attention(const Chunk& chunk, int64_t layer) {
                                     {a.k, k_.data(), n_k, bias(a.k_bias)},
                                     {a.v, v_.data(), n_v, bias(a.v_bias)}};
   backend_.matmul(normed_, in);
+}
+
+void Forward::leave_keys_values(const Chunk& chunk, int64_t layer) {
+  project(chunk, layer);
   store_keys_values(chunk, layer);
+}
+
+void Forward::attention(const Chunk& chunk, int64_t layer) {
+  const AttentionWeights& a = m_.weights_.layers[static_cast<size_t>(layer)].attention;
+  leave_keys_values(chunk, layer);
   attend(chunk, layer);
   if (h_.gated_attention) gate_attention(chunk.n);
   output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
-  const CpuBackend::Product out[] = {{a.output, output_.data(), h_.n_embd, bias(a.output_bias)}};
+  const float* bias = a.output_bias.empty() ? nullptr : a.output_bias.data();
+  const CpuBackend::Product out[] = {{a.output, output_.data(), h_.n_embd, bias}};
   backend_.matmul(attended_, out);
   add_to_residual(chunk.n, output_.data());
 }

@@ -28,6 +28,8 @@ class Forward {
     const TokenBatch& batch;
     int64_t begin;
     int64_t n;
+    int64_t at;           // row of the result that the first of these is
+    const float* inputs;  // [n][n_embd]; null: embeddings
     ForwardResult* routing;  // null: do not record
     const std::function<void()>& check_stop;
   };
@@ -35,6 +37,8 @@ class Forward {
   void embed(const Chunk& chunk);
   void rotary_angles(const Chunk& chunk);
   void attention(const Chunk& chunk, int64_t layer);
+  void project(const Chunk& chunk, int64_t layer);
+  void leave_keys_values(const Chunk& chunk, int64_t layer);
   void store_keys_values(const Chunk& chunk, int64_t layer);
   void attend(const Chunk& chunk, int64_t layer);
   void gate_attention(int64_t n);

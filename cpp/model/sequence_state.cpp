@@ -43,8 +43,7 @@ SequenceState::SequenceState(const HyperParameters& h, int64_t n_ctx)
   v_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_v_), "the KV cache");
 }
 
-void SequenceState::begin(const TokenBatch& batch, Keep keep) {
-  ET_CHECK(paths_.empty());
+void SequenceState::require_room(const TokenBatch& batch) const {
   int64_t deepest = 0;
   for (const int32_t depth : batch.depths) deepest = std::max<int64_t>(deepest, depth);
   if (n_committed_ + deepest >= n_ctx_) {
@@ -57,10 +56,28 @@ void SequenceState::begin(const TokenBatch& batch, Keep keep) {
                                                 std::to_string(n_committed_) + " tokens does not fit; at most " +
                                                 std::to_string(n_cells_ - n_committed_) + " rows fit here");
   }
+}
+
+void SequenceState::begin(const TokenBatch& batch, Keep keep) {
+  ET_CHECK(paths_.empty());
+  require_room(batch);
   recurrent_.begin(batch.parents, keep);
+  add_rows(batch);
+}
+
+void SequenceState::extend(const TokenBatch& batch) {
+  ET_CHECK(parents_.size() <= batch.parents.size() &&
+           std::equal(parents_.begin(), parents_.end(), batch.parents.begin()));
+  require_room(batch);
+  add_rows(batch);
+}
+
+// Those that are not there yet.
+void SequenceState::add_rows(const TokenBatch& batch) {
+  const int64_t first = n_pending();
   parents_ = batch.parents;
   paths_.resize(parents_.size());
-  for (int64_t r = 0; r < batch.size(); ++r) {
+  for (int64_t r = first; r < batch.size(); ++r) {
     PathCells& path = paths_[static_cast<size_t>(r)];
     const int32_t parent = parents_[static_cast<size_t>(r)];
     if (parent >= 0) {

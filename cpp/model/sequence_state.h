@@ -35,6 +35,8 @@ class SequenceState {
   // nothing has changed then. There must be no pending rows. Keep::kAll, which needs a chain, promises that commit() will
   // be given all rows or none: recurrent layers then keep no terms of single rows.
   void begin(const TokenBatch& batch, Keep keep = Keep::kAnyPath);
+  // The pending batch with further rows behind it: for a tree that grows as it is run. Not for recurrent layers.
+  void extend(const TokenBatch& batch);
   // Keeps the rows of `path` (each the child of the one before, the first without a parent), drops the others.
   // Throws kInvalidRequest for anything else; nothing has changed then.
   void commit(std::span<const int32_t> path);
@@ -60,6 +62,8 @@ class SequenceState {
   int64_t plane(int64_t layer, int64_t head) const {
     return (kv_layer_[static_cast<size_t>(layer)] * n_heads_ + head) * n_cells_;
   }
+  void require_room(const TokenBatch& batch) const;
+  void add_rows(const TokenBatch& batch);
   void move_cell(int64_t from, int64_t to);
 
   std::vector<int64_t> kv_layer_;  // by layer of the model; -1: no attention

@@ -5,6 +5,7 @@
 
 #include "cpp/base/error.h"
 #include "cpp/model/arch/architecture.h"
+#include "cpp/model/arch/layer_weights.h"
 #include "cpp/model/arch/recurrent_weights.h"
 #include "cpp/model/arch/tensor_plan.h"
 
@@ -88,8 +89,11 @@ void plan_moe(TensorPlan* plan, const std::string& block, int64_t layer, const H
   }
 }
 
-void plan_layer(TensorPlan* plan, int64_t i, const HyperParameters& h, ExpertIndex* experts, LayerWeights* layer) {
-  const std::string block = "blk." + std::to_string(i) + ".";
+}  // namespace
+
+void plan_layer(TensorPlan* plan, int64_t number, const HyperParameters& h, int64_t i, ExpertIndex* experts,
+                LayerWeights* layer) {
+  const std::string block = "blk." + std::to_string(number) + ".";
   plan->vector(block + "attn_norm.weight", h.n_embd, &layer->attn_norm);
   switch (h.mixer(i)) {
     case Mixer::kAttention: plan_attention(plan, block, h, &layer->attention); break;
@@ -105,8 +109,6 @@ void plan_layer(TensorPlan* plan, int64_t i, const HyperParameters& h, ExpertInd
   }
 }
 
-}  // namespace
-
 ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, PageBuffer* arena,
                           const std::function<void(uint64_t, uint64_t)>& progress) {
   TensorPlan plan(reader);
@@ -117,7 +119,7 @@ ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, Pa
   plan.optional_vector("rope_freqs.weight", h.n_rot / 2, &w.rope_factors);
   w.layers.resize(static_cast<size_t>(h.n_layers));
   for (int64_t i = 0; i < h.n_layers; ++i) {
-    plan_layer(&plan, i, h, &w.experts, &w.layers[static_cast<size_t>(i)]);
+    plan_layer(&plan, i, h, i, &w.experts, &w.layers[static_cast<size_t>(i)]);
   }
   // Blocks that predict further tokens are a drafter's, which loads them when it is asked for.
   for (int64_t i = 0; i < h.n_nextn_layers; ++i) plan.leave("blk." + std::to_string(h.n_layers + i) + ".");

@@ -112,9 +112,9 @@ void TensorPlan::leave(const std::string& prefix) {
   }
 }
 
-void TensorPlan::refuse_unused() const {
+void TensorPlan::refuse_unused_of(const std::string& prefix) const {
   for (size_t i = 0; i < used_.size(); ++i) {
-    if (used_[i]) continue;
+    if (used_[i] || !reader_.tensors()[i].name.starts_with(prefix)) continue;
     throw Error(ErrorCode::kUnsupported,
                 where(reader_.tensors()[i]) +
                     " is one that this architecture does not use here; running without it would give wrong text. "

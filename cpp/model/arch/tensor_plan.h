@@ -39,7 +39,9 @@ class TensorPlan {
   // Tensors whose names begin so are for others to load.
   void leave(const std::string& prefix);
   // A tensor that nobody took is a feature that would be left out silently.
-  void refuse_unused() const;
+  void refuse_unused() const { refuse_unused_of(""); }
+  // The same for tensors whose names begin so.
+  void refuse_unused_of(const std::string& prefix) const;
 
   uint64_t bytes() const;
   void load(PageBuffer* arena, const std::function<void(uint64_t done, uint64_t total)>& progress) const;
