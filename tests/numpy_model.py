@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tiny_hybrid import DELTA_NET, delta_net, is_recurrent, n_rot, sigmoid
+from tiny_hybrid import DELTA_NET, delta_net, is_recurrent, n_rot, sigmoid, still_pairs
 from tiny_model import GATED_EXPERTS, RENORMALISED, TinyModel
 
 
@@ -25,12 +25,12 @@ class NumpyModel:
 
     def __init__(self, spec: TinyModel) -> None:
         self.spec = spec
-        tensors = {**spec.float_tensors(), **{k: v for k, v in spec.tensors.items() if v is not None}}
-        self.w = {name: values.astype(np.float64) for name, values in tensors.items()}
+        tensors = {**spec.float_tensors(), **spec.tensors}
+        self.w = {name: values.astype(np.float64) for name, values in tensors.items() if values is not None}
         self.routed: list[tuple[np.ndarray, np.ndarray]] = []
 
     def logits(self, tokens: list[int]) -> np.ndarray:
-        return self.hidden_states(tokens)[1] @ self.w["output.weight"].T
+        return self.hidden_states(tokens)[1] @ self.w.get("output.weight", self.w["token_embd.weight"]).T
 
     def hidden_states(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The input of every layer, float64 (rows, n_layers, n_embd), and the normalised output of the last one."""
@@ -39,13 +39,26 @@ class NumpyModel:
         inputs = []
         for i in range(self.spec.n_layers):
             inputs.append(x)
-            b = f"blk.{i}."
-            h = rms_norm(x, self.w[b + "attn_norm.weight"])
-            x = x + (delta_net(self.spec, self.w, h, b) if is_recurrent(self.spec, i) else self.attention(h, b))
-            norm = "post_attention_norm" if self.spec.arch in DELTA_NET else "ffn_norm"
-            h = rms_norm(x, self.w[f"{b}{norm}.weight"])
-            x = x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight"))
+            x = self.layer(x, i)
         return np.stack(inputs, 1), rms_norm(x, self.w["output_norm.weight"])
+
+    def layer(self, x: np.ndarray, i: int) -> np.ndarray:
+        b = f"blk.{i}."
+        h = rms_norm(x, self.w[b + "attn_norm.weight"])
+        x = x + (delta_net(self.spec, self.w, h, b) if is_recurrent(self.spec, i) else self.attention(h, b))
+        norm = "post_attention_norm" if self.spec.arch in DELTA_NET else "ffn_norm"
+        h = rms_norm(x, self.w[f"{b}{norm}.weight"])
+        return np.asarray(x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight")))
+
+    def nextn(self, tokens: list[int], states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The MTP block over a sequence of tokens, each with the model's or the block's output at the position before
+        it, (rows, n_embd): its outputs (rows, n_embd) and logits."""
+        b = f"blk.{self.spec.n_layers}."
+        embedding = self.w.get(b + "nextn.embed_tokens.weight", self.w["token_embd.weight"])[tokens]
+        e, h = rms_norm(embedding, self.w[b + "nextn.enorm.weight"]), rms_norm(states, self.w[b + "nextn.hnorm.weight"])
+        x = self.layer(np.concatenate([e, h], -1) @ self.w[b + "nextn.eh_proj.weight"].T, self.spec.n_layers)
+        output = rms_norm(x, self.w.get(b + "nextn.shared_head_norm.weight", self.w["output_norm.weight"]))
+        return output, output @ self.w.get(b + "nextn.shared_head_head.weight", self.w["output.weight"]).T
 
     def routing(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
         self.logits(tokens)
@@ -74,7 +87,7 @@ class NumpyModel:
     def rope(self, x: np.ndarray) -> np.ndarray:
         half = n_rot(self.spec) // 2
         x, still = np.split(x, [2 * half], -1)
-        angle = np.arange(len(x))[:, None, None] * 10000.0 ** (-np.arange(half) / half)
+        angle = np.arange(len(x))[:, None, None] * 10000.0 ** (-np.arange(half) / half) * ~still_pairs(self.spec)
         turn = np.exp(1j * angle)
         if self.spec.gguf_arch == "llama":
             turned = (x[..., 0::2] + 1j * x[..., 1::2]) * turn

@@ -10,11 +10,12 @@ from typing import Any
 import gguf
 import numpy as np
 from expertree._core import _testing
-from tiny_hybrid import DELTA_NET, hybrid_keys, is_recurrent, mixer_tensors
+from tiny_hybrid import DELTA_NET, DeltaSizes, hybrid_keys, is_recurrent, mixer_tensors, nextn_tensors
 
 ARCHITECTURES = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe", *DELTA_NET)
 MOE_ARCHITECTURES = ("mixtral", "qwen2moe", "qwen3moe", "olmoe", "qwen35moe", "qwen3next")
 RECURRENT_ARCHITECTURES = DELTA_NET
+NEXTN_ARCHITECTURES = DELTA_NET  # that may carry an MTP block
 RENORMALISED = ("mixtral", "qwen3moe", "qwen35moe", "qwen3next")  # chosen weights, whatever a key says
 GATED_EXPERTS = ("qwen2moe", "qwen35moe", "qwen3next")  # beside a shared one behind a sigmoid
 FORMATS = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
@@ -68,6 +69,8 @@ class TinyModel:
     n_used: int = 2
     n_ff: int = 64
     n_ctx: int = 512
+    delta: DeltaSizes = field(default_factory=DeltaSizes)
+    n_nextn: int = 0  # blocks behind the last layer that predict a further token
     seed: int = 0
     per_expert_tensors: bool = False  # the form of old Mixtral files
     keys: dict[str, Any] = field(default_factory=dict)  # added last; None removes a key
@@ -94,7 +97,7 @@ class TinyModel:
         """Keys with Python values; the writer picks uint32 for int and float32 for float."""
         a = self.gguf_arch
         keys: dict[str, Any] = {
-            f"{a}.block_count": self.n_layers,
+            f"{a}.block_count": self.n_layers + self.n_nextn,
             f"{a}.context_length": self.n_ctx,
             f"{a}.embedding_length": self.n_embd,
             f"{a}.feed_forward_length": self.n_ff,
@@ -113,6 +116,8 @@ class TinyModel:
             keys[f"{a}.expert_feed_forward_length"] = self.n_ff
         if self.arch in GATED_EXPERTS:
             keys[f"{a}.expert_shared_feed_forward_length"] = self.n_ff
+        if self.n_nextn:
+            keys[f"{a}.nextn_predict_layers"] = self.n_nextn
         keys.update(hybrid_keys(self))
         keys.update(self.keys)
         return {k: v for k, v in keys.items() if v is not None}
@@ -135,8 +140,10 @@ class TinyModel:
         tensors["token_embd.weight"] = rng.standard_normal((self.n_vocab, d)).astype(np.float32)
         norm("output_norm", d)
         matrix("output", self.n_vocab, d)
-        for i in range(self.n_layers):
+        for i in range(self.n_layers + self.n_nextn):
             b = f"blk.{i}."
+            if i >= self.n_layers:
+                tensors.update(nextn_tensors(self, b, rng))
             norm(b + "attn_norm", d)
             norm(b + ("post_attention_norm" if self.arch in DELTA_NET else "ffn_norm"), d)
             if is_recurrent(self, i):

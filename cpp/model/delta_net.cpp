@@ -101,9 +101,7 @@ void DeltaNet::convolve(const DeltaNetWeights& w, int64_t n, const Taps& taps) {
   });
 }
 
-int64_t DeltaNet::n_blocks() const {
-  return r_.n_value_heads * ((r_.head_dim + kBlockColumns - 1) / kBlockColumns);
-}
+int64_t DeltaNet::n_blocks() const { return r_.n_value_heads * ((r_.head_dim + kBlockColumns - 1) / kBlockColumns); }
 
 DeltaNet::Block DeltaNet::block(int64_t task) const {
   const int64_t per_head = (r_.head_dim + kBlockColumns - 1) / kBlockColumns;

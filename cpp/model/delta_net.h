@@ -48,20 +48,20 @@ class DeltaNet {
   RecurrentParameters r_;
   float rms_eps_;
   CpuBackend& backend_;
-  std::vector<float> ones_;          // [n_channels]
-  std::vector<float> query_scale_;   // [head_dim] 1 / head_dim: unit length, and attention's 1 / sqrt(head_dim)
-  std::vector<float> key_scale_;     // [head_dim] 1 / sqrt(head_dim): unit length
+  std::vector<float> ones_;  // [n_channels]
+  std::vector<float> query_scale_;  // [head_dim] 1 / head_dim: unit length, and attention's 1 / sqrt(head_dim)
+  std::vector<float> key_scale_;  // [head_dim] 1 / sqrt(head_dim): unit length
 
   // Scratch of one call.
-  std::vector<float> inputs_;        // [n][n_channels]
+  std::vector<float> inputs_;  // [n][n_channels]
   std::vector<float> output_gates_;  // [n][n_values]
   std::vector<float> alpha_, beta_;  // [n][n_value_heads]
-  std::vector<float> gates_;         // [n][2 * n_value_heads]: decays, then steps
-  std::vector<float> mixed_;         // [n][n_channels]: queries, keys, values after the convolution
-  std::vector<DeltaRow> rows_;       // [tasks][rows]
-  std::vector<float> kept_;          // [tasks][slots + 1][head_dim][columns] states of a tree under way
-  std::vector<float> outputs_;       // [n][n_values]
-  Activations gated_;                // [n][n_values]
+  std::vector<float> gates_;  // [n][2 * n_value_heads]: decays, then steps
+  std::vector<float> mixed_;  // [n][n_channels]: queries, keys, values after the convolution
+  std::vector<DeltaRow> rows_;  // [tasks][rows]
+  std::vector<float> kept_;  // [tasks][slots + 1][head_dim][columns] states of a tree under way
+  std::vector<float> outputs_;  // [n][n_values]
+  Activations gated_;  // [n][n_values]
 };
 
 }  // namespace expertree

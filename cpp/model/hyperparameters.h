@@ -33,12 +33,12 @@ enum class Mixer : uint8_t {
 
 // Layers whose memory of the past does not grow with it.
 struct RecurrentParameters {
-  int64_t n_taps = 0;      // of the causal convolution, the current token's included; 0: the model has no such layers
+  int64_t n_taps = 0;  // of the causal convolution, the current token's included; 0: the model has no such layers
   int64_t n_channels = 0;  // that it runs over
   // Delta net; a short convolution has no heads.
   int64_t n_key_heads = 0;
   int64_t n_value_heads = 0;
-  int64_t head_dim = 0;             // of keys, queries and values
+  int64_t head_dim = 0;  // of keys, queries and values
   bool neighbours_share_key = false;  // value head j uses key head j / (values per key); else j % n_key_heads
 
   int64_t n_keys() const { return n_key_heads * head_dim; }
@@ -50,7 +50,7 @@ struct RecurrentParameters {
 struct MoeParameters {
   int64_t n_experts = 0;  // 0: a dense model
   int64_t n_used = 0;
-  int64_t n_ff = 0;         // width of one expert
+  int64_t n_ff = 0;  // width of one expert
   bool renormalize = false;  // chosen weights divided by max(their sum, kMinWeightSum)
   SharedExpert shared = SharedExpert::kNone;
   int64_t n_ff_shared = 0;
@@ -88,9 +88,7 @@ struct HyperParameters {
   RecurrentParameters recurrent;
   int64_t n_nextn_layers = 0;  // blocks after the last layer that predict a further token (MTP); not part of n_layers
 
-  Mixer mixer(int64_t layer) const {
-    return mixers.empty() ? Mixer::kAttention : mixers[static_cast<size_t>(layer)];
-  }
+  Mixer mixer(int64_t layer) const { return mixers.empty() ? Mixer::kAttention : mixers[static_cast<size_t>(layer)]; }
   bool is_recurrent() const { return recurrent.n_taps > 0; }
 
   bool is_moe() const { return moe.n_experts > 0; }

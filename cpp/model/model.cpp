@@ -68,8 +68,8 @@ void Model::set_parts(ModelParts parts, const std::shared_ptr<const GgufReader>&
 }
 
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
-  auto backend = std::make_shared<CpuBackend>(kernels_for(options.isa), thread_count(options.n_threads),
-                                              options.activations);
+  auto backend =
+      std::make_shared<CpuBackend>(kernels_for(options.isa), thread_count(options.n_threads), options.activations);
   std::shared_ptr<Model> model(new Model(path, std::move(backend)));
   const auto reader = std::make_shared<const GgufReader>(path, options.open);
   if (options.experts.policy != "auto") find_policy(options.experts.policy);  // of a dense model, too

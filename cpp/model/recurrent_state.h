@@ -19,7 +19,7 @@ namespace expertree {
 // What commit() will be asked for after a batch.
 enum class Keep : uint8_t {
   kAnyPath,  // the rows leave their terms
-  kAll,      // all rows of a chain, or none: nothing is left but the state after the last
+  kAll,  // all rows of a chain, or none: nothing is left but the state after the last
 };
 
 class RecurrentState {
@@ -84,7 +84,8 @@ class RecurrentState {
   int64_t n_layers_ = 0;  // recurrent ones
   std::vector<int64_t> index_;  // by layer of the model; -1: not recurrent
   PageBuffer states_[kStates];
-  int64_t position_[kStates] = {0, 0, -1, -1};  // of checkpoints: length of the sequence; -1: empty. Of the state: base.
+  int64_t position_[kStates] = {0, 0, -1,
+                                -1};  // of checkpoints: length of the sequence; -1: empty. Of the state: base.
   int current_ = 0;
   int tip_ = 1;
   PageBuffer terms_;  // [n_layers][capacity_][term_floats]

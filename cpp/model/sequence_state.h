@@ -67,7 +67,7 @@ class SequenceState {
   void move_cell(int64_t from, int64_t to);
 
   std::vector<int64_t> kv_layer_;  // by layer of the model; -1: no attention
-  int64_t n_heads_;                // KV heads
+  int64_t n_heads_;  // KV heads
   int64_t h_dim_k_;
   int64_t h_dim_v_;
   int64_t n_ctx_;

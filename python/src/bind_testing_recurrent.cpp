@@ -75,8 +75,11 @@ std::tuple<Out, Out> delta_scan(const std::string& isa, In<2> state, int64_t col
   std::vector<DeltaRow> rows(n);
   for (size_t i = 0; i < n; ++i) {
     const auto r = static_cast<int64_t>(i);
-    rows[i] = {keys.data() + r * n_keys, put_out ? queries.data() + r * n_keys : nullptr,
-               values.data() + r * n_values, decay.data()[i], beta.data()[i],
+    rows[i] = {keys.data() + r * n_keys,
+               put_out ? queries.data() + r * n_keys : nullptr,
+               values.data() + r * n_values,
+               decay.data()[i],
+               beta.data()[i],
                put_out ? out.data() + r * n_values : nullptr};
   }
   testing_kernels(isa).delta_scan(
@@ -119,10 +122,11 @@ class StateUnderTest {
 
 void bind_testing_recurrent(nb::module_& m) {
   m.def("convolve", &convolve, "isa"_a, "x"_a, "w"_a, "x, w: float32 [taps, n], oldest first. Returns float32 [n].");
-  m.def("delta_scan", &delta_scan, "isa"_a, "state"_a, "column"_a, "k"_a, "q"_a, "v"_a, "decay"_a, "beta"_a,
-        "put_out"_a = true,
-        "state: float32 [keys, width], of which columns column .. column + values - 1 are moved; k, q: [rows, keys]; v: "
-        "[rows, values]. Returns the state and what was put out, [rows, values].");
+  m.def(
+      "delta_scan", &delta_scan, "isa"_a, "state"_a, "column"_a, "k"_a, "q"_a, "v"_a, "decay"_a, "beta"_a,
+      "put_out"_a = true,
+      "state: float32 [keys, width], of which columns column .. column + values - 1 are moved; k, q: [rows, keys]; v: "
+      "[rows, values]. Returns the state and what was put out, [rows, values].");
   nb::class_<StateUnderTest>(m, "StateUnderTest")
       .def(nb::init<std::shared_ptr<Model>, int64_t>(), "model"_a, "n_ctx"_a)
       .def("run", &StateUnderTest::run, "tokens"_a, "parents"_a = std::vector<int32_t>(), "keep_all"_a = false)

@@ -31,9 +31,10 @@ std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpen
   const HyperParameters& h = target.hyperparameters();
   const int64_t n_embd = h.n_embd;
   if (h.n_nextn_layers == 0) {
-    throw Error(ErrorCode::kInvalidRequest,
-                target.path() + ": the model has no block that predicts further tokens (key '" + h.arch +
-                    ".nextn_predict_layers'), so there is nothing to draft with. Use another drafter, for example ngram");
+    throw Error(
+        ErrorCode::kInvalidRequest,
+        target.path() + ": the model has no block that predicts further tokens (key '" + h.arch +
+            ".nextn_predict_layers'), so there is nothing to draft with. Use another drafter, for example ngram");
   }
   if (h.n_nextn_layers != 1) {
     throw_unsupported(target, "the model has " + std::to_string(h.n_nextn_layers) +

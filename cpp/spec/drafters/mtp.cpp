@@ -74,7 +74,8 @@ void MtpDrafter::run_history(std::span<const int32_t> history) {
   // Of all but the root keys and values are enough, which costs little beside the layer's experts.
   for (const auto& [first, end] : {std::pair{kept, root}, std::pair{root, root + 1}}) {
     if (first == end) continue;
-    const std::span<const int32_t> tokens = history.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+    const std::span<const int32_t> tokens =
+        history.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
     std::vector<const float*> states;
     for (int64_t i = first; i < end; ++i) states.push_back(state_before(i));
     make_inputs(tokens, states);

@@ -53,16 +53,16 @@ class MtpDrafter final : public Drafter {
   SequenceState state_;
   DraftRanker ranker_;
   std::vector<float> states_;  // [observed positions][n_embd], the model's outputs
-  std::vector<float> zeros_;   // [n_embd]
-  std::vector<int32_t> run_;   // tokens of the entries that state_ has committed
+  std::vector<float> zeros_;  // [n_embd]
+  std::vector<int32_t> run_;  // tokens of the entries that state_ has committed
 
-  std::vector<int32_t> nodes_;     // pool nodes that this draft has run, in order
-  TokenBatch batch_;               // of them
+  std::vector<int32_t> nodes_;  // pool nodes that this draft has run, in order
+  TokenBatch batch_;  // of them
   std::vector<float> root_state_;  // [n_embd] the block's output for the root
   std::vector<float> node_states_;  // [nodes][n_embd]
-  Activations pairs_;              // [rows][2 * n_embd]
-  std::vector<float> inputs_;      // [rows][n_embd]
-  ForwardResult result_;           // of the last pass
+  Activations pairs_;  // [rows][2 * n_embd]
+  std::vector<float> inputs_;  // [rows][n_embd]
+  ForwardResult result_;  // of the last pass
   bool keep_expansions_ = false;
   std::vector<Expansion> kept_;
 };
