@@ -24,6 +24,9 @@ enum class Keep : uint8_t {
 
 class RecurrentState {
  public:
+  static constexpr int kStates = 4;  // that are kept: two in use, two checkpoints
+  static constexpr int64_t kUsualTerms = 64;  // rows whose terms have room; more are made when a tree needs them
+
   explicit RecurrentState(const HyperParameters& h);
   static uint64_t bytes_needed(const HyperParameters& h);
 
@@ -68,7 +71,6 @@ class RecurrentState {
   // Two places for the state in use, one for the state near the end of the last prompt, one taken now and then.
   static constexpr int kPromptCheckpoint = 2;
   static constexpr int kRegularCheckpoint = 3;
-  static constexpr int kStates = 4;
 
   size_t index(int64_t layer) const { return static_cast<size_t>(index_[static_cast<size_t>(layer)]); }
   float* state(int place, int64_t layer) const;
