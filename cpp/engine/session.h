@@ -87,7 +87,7 @@ class Session {
   void set_interrupt_check(std::function<void()> check) { interrupt_check_ = std::move(check); }
 
  private:
-  void forward(const TokenBatch& batch, ForwardRequest request, ForwardResult* result);
+  void forward(const TokenBatch& batch, Keep keep, ForwardRequest request, ForwardResult* result);
   void run_rows(std::span<const int32_t> tokens, LogitRows logits);
   void append(std::span<const int32_t> tokens);
   void run_up_to(int64_t n_tokens);
@@ -101,8 +101,8 @@ class Session {
   SequenceState state_;
   SamplerOptions sampler_options_;
   Sampler sampler_;
-  // As many as state_ has committed, or one more: a last token that has not been run yet. (Or all of them, when a
-  // drafter wants to see how they run.)
+  // As many as state_ has committed, or one more: a last token that has not been run yet. Or any number more, to be run
+  // again: a drafter wants to see how they run, or recurrent layers had to go back further than was asked.
   std::vector<int32_t> tokens_;
   SessionStats stats_;
   mutable std::mutex shown_mutex_;  // held to change tokens_ and stats_, and to read them outside a call
