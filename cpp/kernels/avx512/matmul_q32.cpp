@@ -96,6 +96,7 @@ struct Format32 {
   using Panel = Panel32;
   static constexpr int kElements = 32;
   static constexpr int64_t kBytes = sizeof(Block);
+  static constexpr int64_t block_bytes() { return kBytes; }
 
   static void expand(const std::byte* p, int64_t stride, int n_blocks, Panel* panel) {
     Self::expand_scales(p, stride, n_blocks, &panel->scales);

@@ -25,13 +25,18 @@ class TensorPlan {
   void check(const GgufTensor& tensor, std::vector<int64_t> expected) const;
   void check_shape(const GgufTensor& tensor, const std::vector<int64_t>& expected) const;
 
-  // The matrix is filled in by load(): *out must stay where it is.
+  // The matrix is filled in by load(): *out must stay where it is. Of a block's matrix the tensor NAME.scale [1], which
+  // FP4 files have, becomes the matrix's scale.
   void matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   void vector(const std::string& name, int64_t n, FloatVector* out);
   bool optional_vector(const std::string& name, int64_t n, FloatVector* out);
   // An I32 or I64 tensor [n], read at once. n < 0: of any length.
   std::vector<int64_t> integers(const std::string& name, int64_t n);
+
+  // The F32 tensor STEM.scale [n], read at once: what multiplies the products of n matrices. Empty without one.
+  // STEM.input_scale is taken with it and not used: it says how to round activations to FP4, and here they are int8.
+  std::vector<float> scales(const std::string& stem, int64_t n);
 
   // A tensor that nobody took is a feature that would be left out silently.
   void refuse_unused() const;
@@ -54,6 +59,7 @@ class TensorPlan {
   };
 
   void add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out);
+  void add_scale(const std::string& name, WeightMatrix* out);
   void add_vector(const GgufTensor& tensor, int64_t n, FloatVector* out);
 
   const GgufReader& reader_;
