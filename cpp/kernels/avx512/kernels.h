@@ -36,6 +36,17 @@ void matmul_tq2_0(const MatmulArgs& args);
 void matmul_nvfp4(const MatmulArgs& args);
 
 // The same by panels (panel.h), for many columns.
+void panel_iq2_xxs(const MatmulArgs& args);
+void panel_iq2_xs(const MatmulArgs& args);
+void panel_iq2_s(const MatmulArgs& args);
+void panel_iq3_xxs(const MatmulArgs& args);
+void panel_iq3_s(const MatmulArgs& args);
+void panel_q2_k(const MatmulArgs& args);
+void panel_q3_k(const MatmulArgs& args);
+void panel_iq4_xs(const MatmulArgs& args);
+void panel_q5_0(const MatmulArgs& args);
+void panel_q5_1(const MatmulArgs& args);
+void panel_mxfp4(const MatmulArgs& args);
 void panel_q4_0(const MatmulArgs& args);
 void panel_q4_1(const MatmulArgs& args);
 void panel_q8_0(const MatmulArgs& args);

@@ -220,12 +220,12 @@ struct IQ4_XS : Format256<IQ4_XS, BlockIQ4_XS, Shape{32, 32, false, 128, false}>
 
 }  // namespace
 
-void matmul_q2_k(const MatmulArgs& args) { matmul<Q2_K>(args); }
-void matmul_q3_k(const MatmulArgs& args) { matmul<Q3_K>(args); }
+void panel_q2_k(const MatmulArgs& args) { matmul<Q2_K>(args); }
+void panel_q3_k(const MatmulArgs& args) { matmul<Q3_K>(args); }
 void panel_q4_k(const MatmulArgs& args) { matmul<Q4_K>(args); }
 void panel_q5_k(const MatmulArgs& args) { matmul<Q5_K>(args); }
 void panel_q6_k(const MatmulArgs& args) { matmul<Q6_K>(args); }
-void matmul_iq4_xs(const MatmulArgs& args) { matmul<IQ4_XS>(args); }
+void panel_iq4_xs(const MatmulArgs& args) { matmul<IQ4_XS>(args); }
 
 }  // namespace expertree::avx512
 
