@@ -18,10 +18,9 @@ RECURRENT_ARCHITECTURES = DELTA_NET
 NEXTN_ARCHITECTURES = DELTA_NET  # that may carry an MTP block
 RENORMALISED = ("mixtral", "qwen3moe", "qwen35moe", "qwen3next")  # chosen weights, whatever a key says
 GATED_EXPERTS = ("qwen2moe", "qwen35moe", "qwen3next")  # beside a shared one behind a sigmoid
-FORMATS = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
-
-
-WIDE_FORMATS = frozenset({"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"})  # blocks of 256
+FORMATS = [str(row["name"]) for row in _testing.dtype_table()]
+BLOCK_SIZES = {str(row["name"]): int(row["block_size"]) for row in _testing.dtype_table()}
+WIDE_FORMATS = frozenset(name for name, size in BLOCK_SIZES.items() if size == 256)
 
 
 @functools.cache
@@ -188,7 +187,7 @@ class TinyModel:
         wanted = named[0] if named else self.format
         if values.shape[-1] % 256 and wanted in WIDE_FORMATS:
             return "Q8_0"
-        return wanted if values.shape[-1] % 32 == 0 else "F32"
+        return wanted if values.shape[-1] % BLOCK_SIZES[wanted] == 0 else "F32"
 
     def encode(self, name: str, values: np.ndarray, form: str) -> np.ndarray:
         """Rows in a block format. Quantising well takes long, so generated tensors draw ready rows from a pool."""

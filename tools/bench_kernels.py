@@ -9,10 +9,8 @@ import argparse
 
 from expertree._core import _testing
 
-QUANTISED_32 = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "MXFP4"]
-QUANTISED_256 = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"]
-QUANTISED = [*QUANTISED_32, *QUANTISED_256]
 FLOATS = ["F32", "F16", "BF16"]
+QUANTISED = [str(row["name"]) for row in _testing.dtype_table() if row["name"] not in FLOATS]
 
 
 def main():

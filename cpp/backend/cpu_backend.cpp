@@ -81,10 +81,15 @@ void CpuBackend::run(const Activations& x, const Product& product, int64_t row_b
   } else {
     matmul_of(kernels_, w.dtype)(args);
   }
-  if (product.bias == nullptr) return;
+  if (product.bias == nullptr && w.scale == 1.0f) return;
   for (int64_t c = 0; c < args.n_columns; ++c) {
     float* y = product.y + (product.y_rows ? product.y_rows[c] : c) * product.y_stride;
-    for (int64_t r = row_begin; r < row_end; ++r) y[r] = y[r] + product.bias[r];
+    if (w.scale != 1.0f) {
+      for (int64_t r = row_begin; r < row_end; ++r) y[r] = y[r] * w.scale;
+    }
+    if (product.bias != nullptr) {
+      for (int64_t r = row_begin; r < row_end; ++r) y[r] = y[r] + product.bias[r];
+    }
   }
 }
 

@@ -24,6 +24,7 @@ struct ExpertLayer {
     int64_t rows;
     int64_t k;
     std::vector<ExpertSlice> experts;  // [n_experts]
+    std::vector<float> scales;         // [n_experts], multiply the outputs; empty: all 1
   };
   int32_t layer;  // of the model
   Projection projections[kNumProjections];

@@ -48,7 +48,9 @@ class ExpertPager final : public Residency {
     const auto layer = static_cast<int32_t>(moe_layer);
     const auto slot = static_cast<size_t>(cache_.find(cache_.key(layer, e)));
     const Shape& shape = shapes_[static_cast<size_t>(moe_layer * kNumProjections + projection)];
-    return {shape.dtype, memory_[slot] + layout_.piece(layer, e, projection).at, shape.rows, shape.k, shape.row_bytes};
+    const float scale = shape.scales.empty() ? 1.0f : shape.scales[static_cast<size_t>(expert)];
+    const std::byte* data = memory_[slot] + layout_.piece(layer, e, projection).at;
+    return {shape.dtype, data, shape.rows, shape.k, shape.row_bytes, scale};
   }
 
   // These experts, the likeliest first, will probably be needed soon; those of higher priority are read first. Costs nothing but idle time of the disk
@@ -86,6 +88,7 @@ class ExpertPager final : public Residency {
     int64_t rows;
     int64_t k;
     int64_t row_bytes;
+    std::vector<float> scales;  // [n_experts]; empty: all 1
   };
   // A reader's error as values: who waits throws an exception of its own, none is shared between threads.
   struct ReadError {

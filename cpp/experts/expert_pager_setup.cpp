@@ -95,7 +95,7 @@ ExpertCache ExpertPager::make_cache() {
 void ExpertPager::index_shapes(const ExpertIndex& index) {
   for (const ExpertLayer& layer : index) {
     for (const ExpertLayer::Projection& p : layer.projections) {
-      shapes_.push_back({p.dtype, p.rows, p.k, row_bytes(p.dtype, p.k)});
+      shapes_.push_back({p.dtype, p.rows, p.k, row_bytes(p.dtype, p.k), p.scales});
     }
   }
 }

@@ -26,12 +26,15 @@
 //           acc = fma(float(S), dw * dx, acc)
 //       Q4_1 Q5_1:                                     S = sum of w_int * q, X = sum of q over the block
 //           acc = fma(float(S), dw * dx, acc);  acc = fma(float(X), mw * dx, acc)
-//       formats of 256 (Q3_K Q6_K IQ4_XS):             S = sum over sub-blocks j of sc[j] * sum(w_int * q)
+//       NVFP4 (groups of 16, a scale each):            S as above for each group; dx is that of the group's 32
+//           acc = fma(float(S), dw * dx, acc)
+//       formats of 256 (Q3_K Q6_K IQ* TQ*):            S = sum over sub-blocks j of sc[j] * sum(w_int * q)
 //           acc = fma(float(S), dw * dx, acc)
 //       Q2_K Q4_K Q5_K:                                S as above, M = sum over j of mn[j] * (sum of q over sub-block j)
 //           acc = fma(float(S), dw * dx, acc);  acc = fma(-float(M), dmin * dx, acc)
 //     w_int is the integer that the layout comment in cpp/tensor/blocks.h multiplies by the scales (offset removed, e.g.
-//     q - 8; table value for IQ4 and MXFP4); dw, mw, dmin are the stored scales decoded exactly to binary32; dw * dx is
+//     q - 8; table value for IQ4 and FP4, grid value for IQ2 and IQ3, 8 * grid +- 1 for IQ1); IQ1 to IQ3 have
+//     sc = 2 * stored + 1 and dw a power of two below the stored scale (cpp/tensor/integer_blocks.h); dw, mw, dmin are the stored scales decoded exactly to binary32; dw * dx is
 //     rounded once; float(S) rounds an int32 to nearest even. |S| < 2^31 always (largest: Q6_K, 32*127*128*256 = 133e6).
 //     A NaN scale gives a NaN output.
 //

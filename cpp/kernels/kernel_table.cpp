@@ -60,6 +60,16 @@ MatmulFn matmul_of(const KernelTable& table, DType dtype) {
     case DType::kQ5_K: return table.matmul_q5_k;
     case DType::kQ6_K: return table.matmul_q6_k;
     case DType::kIQ4_XS: return table.matmul_iq4_xs;
+    case DType::kIQ1_S: return table.matmul_iq1_s;
+    case DType::kIQ1_M: return table.matmul_iq1_m;
+    case DType::kIQ2_XXS: return table.matmul_iq2_xxs;
+    case DType::kIQ2_XS: return table.matmul_iq2_xs;
+    case DType::kIQ2_S: return table.matmul_iq2_s;
+    case DType::kIQ3_XXS: return table.matmul_iq3_xxs;
+    case DType::kIQ3_S: return table.matmul_iq3_s;
+    case DType::kTQ1_0: return table.matmul_tq1_0;
+    case DType::kTQ2_0: return table.matmul_tq2_0;
+    case DType::kNVFP4: return table.matmul_nvfp4;
   }
   ET_CHECK(false);
   return nullptr;

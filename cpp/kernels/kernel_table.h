@@ -99,6 +99,16 @@ struct KernelTable {
   MatmulFn matmul_q5_k;
   MatmulFn matmul_q6_k;
   MatmulFn matmul_iq4_xs;
+  MatmulFn matmul_iq1_s;
+  MatmulFn matmul_iq1_m;
+  MatmulFn matmul_iq2_xxs;
+  MatmulFn matmul_iq2_xs;
+  MatmulFn matmul_iq2_s;
+  MatmulFn matmul_iq3_xxs;
+  MatmulFn matmul_iq3_s;
+  MatmulFn matmul_tq1_0;
+  MatmulFn matmul_tq2_0;
+  MatmulFn matmul_nvfp4;  // int8 activations in blocks of 32
 
   // y = (x * r) * w, w may be null; x and y may be the same. All float [n].
   void (*rms_norm)(const float* x, const float* w, float eps, int64_t n, float* y);

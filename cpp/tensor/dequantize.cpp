@@ -5,6 +5,7 @@
 #include "cpp/base/error.h"
 #include "cpp/tensor/blocks.h"
 #include "cpp/tensor/half.h"
+#include "cpp/tensor/integer_blocks.h"
 
 namespace expertree {
 namespace {
@@ -138,6 +139,21 @@ void decode(const BlockIQ4_XS& b, float* y) {
   }
 }
 
+void decode(const BlockNVFP4& b, float* y) {
+  for (int i = 0; i < 64; ++i) {
+    const uint8_t byte = b.qs[i / 16 * 8 + i % 8];
+    y[i] = ue4m3_to_float_half(b.d[i / 16]) * static_cast<float>(kMXFP4Values[low_or_high_nibble(byte, i % 16 / 8)]);
+  }
+}
+
+// The code books and ternary formats. Products of the integers are exact, so the order of the factors does not matter.
+template <typename Block>
+void decode(const Block& b, float* y) {
+  IntegerBlock integers;
+  decode_integers(b, &integers);
+  for (int i = 0; i < 256; ++i) y[i] = integers.d * static_cast<float>(integers.scale[i / 16] * integers.q[i]);
+}
+
 template <typename Block>
 void decode_row(const std::byte* src, int64_t n, int block_size, float* dst) {
   for (int64_t i = 0; i < n / block_size; ++i) {
@@ -179,6 +195,16 @@ void dequantize_row(DType dtype, const std::byte* src, int64_t n, float* dst) {
     case DType::kQ6_K: return decode_row<BlockQ6_K>(src, n, block_size, dst);
     case DType::kIQ4_NL: return decode_row<BlockIQ4_NL>(src, n, block_size, dst);
     case DType::kIQ4_XS: return decode_row<BlockIQ4_XS>(src, n, block_size, dst);
+    case DType::kIQ1_S: return decode_row<BlockIQ1_S>(src, n, block_size, dst);
+    case DType::kIQ1_M: return decode_row<BlockIQ1_M>(src, n, block_size, dst);
+    case DType::kIQ2_XXS: return decode_row<BlockIQ2_XXS>(src, n, block_size, dst);
+    case DType::kIQ2_XS: return decode_row<BlockIQ2_XS>(src, n, block_size, dst);
+    case DType::kIQ2_S: return decode_row<BlockIQ2_S>(src, n, block_size, dst);
+    case DType::kIQ3_XXS: return decode_row<BlockIQ3_XXS>(src, n, block_size, dst);
+    case DType::kIQ3_S: return decode_row<BlockIQ3_S>(src, n, block_size, dst);
+    case DType::kTQ1_0: return decode_row<BlockTQ1_0>(src, n, block_size, dst);
+    case DType::kTQ2_0: return decode_row<BlockTQ2_0>(src, n, block_size, dst);
+    case DType::kNVFP4: return decode_row<BlockNVFP4>(src, n, block_size, dst);
     case DType::kMXFP4: return decode_row<BlockMXFP4>(src, n, block_size, dst);
   }
   ET_CHECK(!"unreachable: every DType has a case");

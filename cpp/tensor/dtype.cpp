@@ -37,12 +37,22 @@ constexpr DTypeInfo kSupported[] = {
     {DType::kQ8_0, "Q8_0", 32, 34, ActivationFormat::kQ8_32},
     {DType::kIQ4_NL, "IQ4_NL", 32, 18, ActivationFormat::kQ8_32},
     {DType::kMXFP4, "MXFP4", 32, 17, ActivationFormat::kQ8_32},
+    {DType::kNVFP4, "NVFP4", 64, 36, ActivationFormat::kQ8_32},
     {DType::kQ2_K, "Q2_K", 256, 84, ActivationFormat::kQ8_256},
     {DType::kQ3_K, "Q3_K", 256, 110, ActivationFormat::kQ8_256},
     {DType::kQ4_K, "Q4_K", 256, 144, ActivationFormat::kQ8_256},
     {DType::kQ5_K, "Q5_K", 256, 176, ActivationFormat::kQ8_256},
     {DType::kQ6_K, "Q6_K", 256, 210, ActivationFormat::kQ8_256},
+    {DType::kIQ1_S, "IQ1_S", 256, 50, ActivationFormat::kQ8_256},
+    {DType::kIQ1_M, "IQ1_M", 256, 56, ActivationFormat::kQ8_256},
+    {DType::kIQ2_XXS, "IQ2_XXS", 256, 66, ActivationFormat::kQ8_256},
+    {DType::kIQ2_XS, "IQ2_XS", 256, 74, ActivationFormat::kQ8_256},
+    {DType::kIQ2_S, "IQ2_S", 256, 82, ActivationFormat::kQ8_256},
+    {DType::kIQ3_XXS, "IQ3_XXS", 256, 98, ActivationFormat::kQ8_256},
+    {DType::kIQ3_S, "IQ3_S", 256, 110, ActivationFormat::kQ8_256},
     {DType::kIQ4_XS, "IQ4_XS", 256, 136, ActivationFormat::kQ8_256},
+    {DType::kTQ1_0, "TQ1_0", 256, 54, ActivationFormat::kQ8_256},
+    {DType::kTQ2_0, "TQ2_0", 256, 66, ActivationFormat::kQ8_256},
 };
 
 const GgufType* find_gguf_type(int32_t number) {

@@ -87,4 +87,15 @@ static inline float e8m0_to_float_half(uint8_t e) {
   return float_from_bits(static_cast<uint32_t>(e - 1) << 23);
 }
 
+// Half of NVFP4's unsigned E4M3 scale (bias 7), because kMXFP4Values holds twice the E2M1 value. The top bit is not
+// read; 0x7f, which would be NaN, is zero, as in ggml.
+static inline float ue4m3_to_float_half(uint8_t x) {
+  if (x == 0x7f) return 0.0f;
+  const int exponent = (x >> 3) & 15;
+  const int mantissa = x & 7;
+  // m * 2^-10 for subnormals, else (8 + m) * 2^(e - 11)
+  const float scale = float_from_bits(static_cast<uint32_t>(127 + (exponent == 0 ? -10 : exponent - 11)) << 23);
+  return static_cast<float>(exponent == 0 ? mantissa : 8 + mantissa) * scale;
+}
+
 }  // namespace expertree

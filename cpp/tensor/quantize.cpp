@@ -8,6 +8,7 @@
 #include "cpp/base/error.h"
 #include "cpp/tensor/blocks.h"
 #include "cpp/tensor/half.h"
+#include "cpp/tensor/quantize_grid.h"
 
 namespace expertree {
 namespace {
@@ -402,6 +403,11 @@ void encode(const float* x, BlockIQ4_XS* b) {
 }
 
 template <typename Block>
+void encode(const float* x, Block* b) {
+  encode_block(x, b);
+}
+
+template <typename Block>
 void encode_row(const float* src, int64_t n, int block_size, std::byte* dst) {
   for (int64_t i = 0; i < n; ++i) {
     if (!std::isfinite(src[i])) {
@@ -447,6 +453,16 @@ void quantize_row(DType dtype, const float* src, int64_t n, std::byte* dst) {
     case DType::kQ6_K: return encode_row<BlockQ6_K>(src, n, block_size, dst);
     case DType::kIQ4_NL: return encode_row<BlockIQ4_NL>(src, n, block_size, dst);
     case DType::kIQ4_XS: return encode_row<BlockIQ4_XS>(src, n, block_size, dst);
+    case DType::kIQ1_S: return encode_row<BlockIQ1_S>(src, n, block_size, dst);
+    case DType::kIQ1_M: return encode_row<BlockIQ1_M>(src, n, block_size, dst);
+    case DType::kIQ2_XXS: return encode_row<BlockIQ2_XXS>(src, n, block_size, dst);
+    case DType::kIQ2_XS: return encode_row<BlockIQ2_XS>(src, n, block_size, dst);
+    case DType::kIQ2_S: return encode_row<BlockIQ2_S>(src, n, block_size, dst);
+    case DType::kIQ3_XXS: return encode_row<BlockIQ3_XXS>(src, n, block_size, dst);
+    case DType::kIQ3_S: return encode_row<BlockIQ3_S>(src, n, block_size, dst);
+    case DType::kTQ1_0: return encode_row<BlockTQ1_0>(src, n, block_size, dst);
+    case DType::kTQ2_0: return encode_row<BlockTQ2_0>(src, n, block_size, dst);
+    case DType::kNVFP4: return encode_row<BlockNVFP4>(src, n, block_size, dst);
     case DType::kMXFP4: return encode_row<BlockMXFP4>(src, n, block_size, dst);
   }
   ET_CHECK(!"unreachable: every DType has a case");

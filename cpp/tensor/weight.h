@@ -15,6 +15,7 @@ struct WeightMatrix {
   int64_t rows = 0;
   int64_t k = 0;
   int64_t row_bytes = 0;
+  float scale = 1.0f;  // multiplies every output of a product, before the bias
 
   bool present() const { return data != nullptr; }
 };

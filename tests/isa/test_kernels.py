@@ -28,6 +28,16 @@ QUANTISED = {
     "Q5_K": (256, 176, [0, 2]),
     "Q6_K": (256, 210, [208]),
     "IQ4_XS": (256, 136, [0]),
+    "IQ1_S": (256, 50, [0]),
+    "IQ1_M": (256, 56, []),
+    "IQ2_XXS": (256, 66, [0]),
+    "IQ2_XS": (256, 74, [0]),
+    "IQ2_S": (256, 82, [0]),
+    "IQ3_XXS": (256, 98, [0]),
+    "IQ3_S": (256, 110, [0]),
+    "TQ1_0": (256, 54, [52]),
+    "TQ2_0": (256, 66, [64]),
+    "NVFP4": (64, 36, []),
 }
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}
 
@@ -73,6 +83,14 @@ def random_halves(rng, shape, low_exponent=0, high_exponent=30):
     return (bits & 0x83FF) | (exponent << 10)
 
 
+def put_split_halves(blocks, halves):
+    """IQ1_M keeps its scale in the top nibbles of the last four words."""
+    for i in range(4):
+        nibble = (halves >> (4 * i) & 15).astype(np.uint8)
+        at = 49 + 2 * i
+        blocks[..., at] = (blocks[..., at] & 15) | nibble << 4
+
+
 def put_halves(blocks, offset, halves):
     blocks[..., offset] = halves & 0xFF
     blocks[..., offset + 1] = halves >> 8
@@ -93,6 +111,8 @@ def random_weights(type_name, rows, k, seed=0, exponents=(0, 30)):
         blocks[..., 0] = rng.integers(max(0, 97 + exponents[0]), 97 + exponents[1] + 1, blocks.shape[:2])
     for offset in scale_offsets:
         put_halves(blocks, offset, random_halves(rng, blocks.shape[:2], *exponents))
+    if type_name == "IQ1_M":
+        put_split_halves(blocks, random_halves(rng, blocks.shape[:2], *exponents))
     return blocks.reshape(rows, -1)
 
 
@@ -106,6 +126,10 @@ def random_rows(n, k, seed=0):
 
 def block_of(type_name):
     return QUANTISED[type_name][0]
+
+
+def activation_block_of(type_name):
+    return 256 if block_of(type_name) == 256 else 32
 
 
 @functools.cache
@@ -202,6 +226,8 @@ def test_matmul_extremes(isa, type_name):
         put_halves(w, offset, np.full(w.shape[:2], 0x3C00, np.uint16))
     if type_name == "MXFP4":
         w[..., 0] = 128
+    if type_name == "IQ1_M":
+        put_split_halves(w, np.full(w.shape[:2], 0x3C00, np.uint16))
     w = w.reshape(len(fills), -1)
     x = extreme_rows(k)
     assert_same_bits(_testing.matmul(isa, type_name, w, x), _testing.matmul("scalar", type_name, w, x), type_name)
@@ -220,6 +246,10 @@ def test_matmul_hostile_scales(isa, type_name):
         put_halves(w, offset, np.where(ordinary, np.uint16(0x3C00), halves))
     if type_name == "MXFP4":
         w[..., 0] = np.array([0, 1, 2, 127, 254, 255], np.uint8)[rng.integers(0, 6, w.shape[:2])]
+    if type_name == "IQ1_M":
+        put_split_halves(w, specials[rng.integers(0, len(specials), w.shape[:2])])
+    if type_name == "NVFP4":
+        w[..., :4] = np.array([0, 1, 7, 8, 0x7E, 0x7F, 0x80, 0xFF], np.uint8)[rng.integers(0, 8, (*w.shape[:2], 4))]
     w = w.reshape(64, -1)
     x = np.concatenate([extreme_rows(5 * elements), random_rows(4, 5 * elements)])
     assert_same_bits(_testing.matmul(isa, type_name, w, x), _testing.matmul("scalar", type_name, w, x), type_name)
@@ -252,7 +282,7 @@ def test_matmul_any_shape(type_name, blocks, rows, columns, seed):
 
 
 def test_matmul_more_columns_than_a_strip(isa):
-    for type_name in ("Q4_1", "Q4_K", "Q6_K", "F16"):
+    for type_name in ("Q4_1", "Q4_K", "Q6_K", "IQ2_S", "IQ3_XXS", "TQ2_0", "NVFP4", "F16"):
         w, x = random_weights(type_name, 17, 512), random_rows(300, 512)
         assert_same_bits(_testing.matmul(isa, type_name, w, x), _testing.matmul("scalar", type_name, w, x), type_name)
 
@@ -481,8 +511,9 @@ def test_scalar_matmul_means_matmul(type_name):
         assert_same_bits(got, reference, type_name)
         return
     # Exactly what the int8 activations say, but for float rounding; and near the float product, to half a step each.
-    q, d, _ = _testing.quantize_rows("scalar", block_of(type_name), x)
-    steps = np.repeat(d, block_of(type_name), axis=1).astype(np.float64)
+    block = activation_block_of(type_name)
+    q, d, _ = _testing.quantize_rows("scalar", block, x)
+    steps = np.repeat(d, block, axis=1).astype(np.float64)
     # A minimum is subtracted from a product: the rounding is relative to both.
     terms = np.abs(q * steps) @ np.abs(w_values).T
     assert (np.abs(got - (q * steps) @ w_values.T) <= terms * 1e-4).all()

@@ -58,24 +58,24 @@ def test_unknown_architecture_is_named(tmp_path: Path) -> None:
 
 
 def test_unsupported_format_is_named(tmp_path: Path) -> None:
-    """IQ2_XXS rows of 256 elements are 66 bytes; the values do not matter."""
+    """Q8_K rows of 256 elements are 292 bytes; the values do not matter. No file holds weights in it."""
     import gguf
 
     spec = TinyModel(arch="llama", n_embd=256, n_ff=256)
-    path = tmp_path / "iq.gguf"
+    path = tmp_path / "q8k.gguf"
     add = gguf.GGUFWriter.add_tensor
 
     def swap(self: gguf.GGUFWriter, name: str, tensor: np.ndarray, **options: object) -> None:
         if name == "blk.0.ffn_up.weight":
-            raw = np.zeros((256, 66), np.uint8)
-            add(self, name, raw, raw_dtype=gguf.GGMLQuantizationType.IQ2_XXS)
+            raw = np.zeros((256, 292), np.uint8)
+            add(self, name, raw, raw_dtype=gguf.GGMLQuantizationType.Q8_K)
         else:
             add(self, name, tensor, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gguf.GGUFWriter, "add_tensor", swap)
         spec.write(path)
-    refused(path, expertree.UnsupportedError, "blk.0.ffn_up.weight", "IQ2_XXS")
+    refused(path, expertree.UnsupportedError, "blk.0.ffn_up.weight", "Q8_K")
 
 
 @pytest.mark.parametrize("name", ["blk.1.attn_k.weight", "output_norm.weight", "blk.0.ffn_down_exps.weight"])

@@ -38,6 +38,7 @@ def rms(values):
 
 def test_table_is_complete():
     expected = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4"
+    expected += " IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S TQ1_0 TQ2_0 NVFP4"
     assert set(TABLE) == set(expected.split())
     assert {row["activation"] for row in TABLE.values()} == {"F32", "Q8_32", "Q8_256"}
 
@@ -174,7 +175,9 @@ def test_quantize_awkward_blocks(name):
     for label, values in shapes.items():
         row = values.astype(np.float32)[None]
         error = np.abs(_testing.dequantize(name, _testing.quantize(name, row)) - row).max()
-        assert error <= 0.35 * np.abs(row).max(), f"{label}: error {error}"
+        # Three values (TQ, IQ1) and three magnitudes (IQ2) are coarse, and code books lack many patterns.
+        limit = 0.65 if name.startswith(("IQ1", "IQ2", "TQ")) else 0.35
+        assert error <= limit * np.abs(row).max(), f"{label}: error {error}"
     for magnitude in (3.4e38, 1e30, 1e6, 1e-6, 1e-20, 1e-45):
         row = (rng.uniform(-1, 1, n) * magnitude).astype(np.float32)[None]
         assert np.isfinite(_testing.dequantize(name, _testing.quantize(name, row))).all()
@@ -198,5 +201,7 @@ def test_quantize_error_is_bounded_by_the_range(seed, log2_scale, name):
     row = (rng.normal(size=TABLE[name]["block_size"]) * 2.0**log2_scale).astype(np.float32)[None]
     error = np.abs(_testing.dequantize(name, _testing.quantize(name, row)) - row).max()
     spread = row.max() - row.min()
-    limit = {"Q2_K": 0.25, "Q3_K": 0.2, "MXFP4": 0.2, "Q8_0": 0.004, "Q6_K": 0.03}.get(name, 0.1)
+    limits = {"Q2_K": 0.25, "Q3_K": 0.2, "MXFP4": 0.2, "Q8_0": 0.004, "Q6_K": 0.03, "IQ1_S": 0.5, "IQ1_M": 0.5}
+    limits |= {"IQ2_XXS": 0.35, "IQ2_XS": 0.35, "IQ2_S": 0.3, "IQ3_XXS": 0.25, "IQ3_S": 0.2, "TQ1_0": 0.5, "TQ2_0": 0.5}
+    limit = limits.get(name, 0.1)
     assert error <= limit * spread

@@ -250,10 +250,10 @@ def test_unknown_memory(tmp_path):
 
 def test_formats_that_are_not_run(tmp_path):
     path = tmp_path / "m.gguf"
-    path.write_bytes(g.gguf([], [g.tensor("t", (256,), 19)], bytes(64)))  # IQ1_S
+    path.write_bytes(g.gguf([], [g.tensor("t", (256,), 15)], bytes(320)))  # Q8_K
     d = describe(path, memory=PLENTY)
     assert d.verdict.fits == "no"
-    assert "IQ1_S" in d.verdict.text
+    assert "Q8_K" in d.verdict.text
     assert "not run by this build" in shown(d)
 
 

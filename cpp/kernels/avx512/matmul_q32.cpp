@@ -96,6 +96,7 @@ struct Format32 {
   using Panel = Panel32;
   static constexpr int kElements = 32;
   static constexpr int64_t kBytes = sizeof(Block);
+  static constexpr int64_t block_bytes() { return kBytes; }
 
   static void expand(const std::byte* p, int64_t stride, int n_blocks, Panel* panel) {
     Self::expand_scales(p, stride, n_blocks, &panel->scales);
@@ -217,20 +218,12 @@ struct IQ4_NL : Format32<IQ4_NL, BlockIQ4_NL, 128, false> {
 };
 
 struct MXFP4 : Format32<MXFP4, BlockMXFP4, 12, false> {
-  // As e8m0_to_float_half: 2^(e - 128).
-  static __m512 decode_scales(__m128i bytes) {
-    const __m512i e = _mm512_cvtepu8_epi32(bytes);
-    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    const __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, tiny, _mm512_set1_epi32(0x00200000), e));
-  }
-
   static void expand_scales(const std::byte* p, int64_t stride, int n_blocks, Scales* scales) {
     alignas(16) uint8_t exponents[kBlocks][kPanelRows];
     for (int b = 0; b < n_blocks; ++b) copy_from_rows(p + b * kBytes, stride, exponents[b]);
     for (int b = 0; b < n_blocks; ++b) {
       const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(exponents[b]));
-      _mm512_store_ps(scales->d[b], decode_scales(bytes));
+      _mm512_store_ps(scales->d[b], e8m0_halves(bytes));
     }
   }
 
@@ -243,11 +236,11 @@ struct MXFP4 : Format32<MXFP4, BlockMXFP4, 12, false> {
 
 void panel_q4_0(const MatmulArgs& args) { matmul<FourBits<BlockQ4_0, 8, false>>(args); }
 void panel_q4_1(const MatmulArgs& args) { matmul<FourBits<BlockQ4_1, 0, true>>(args); }
-void matmul_q5_0(const MatmulArgs& args) { matmul<FiveBits<BlockQ5_0, 16, false>>(args); }
-void matmul_q5_1(const MatmulArgs& args) { matmul<FiveBits<BlockQ5_1, 0, true>>(args); }
+void panel_q5_0(const MatmulArgs& args) { matmul<FiveBits<BlockQ5_0, 16, false>>(args); }
+void panel_q5_1(const MatmulArgs& args) { matmul<FiveBits<BlockQ5_1, 0, true>>(args); }
 void panel_q8_0(const MatmulArgs& args) { matmul<EightBits>(args); }
 void panel_iq4_nl(const MatmulArgs& args) { matmul<IQ4_NL>(args); }
-void matmul_mxfp4(const MatmulArgs& args) { matmul<MXFP4>(args); }
+void panel_mxfp4(const MatmulArgs& args) { matmul<MXFP4>(args); }
 
 }  // namespace expertree::avx512
 

@@ -74,24 +74,26 @@ inline void multiply_columns(const typename Format::Panel* panels, int n_blocks,
 
 // One chunk of 16 rows for up to kFusedColumns columns. columns and acc have room for kFusedColumns.
 template <typename Format>
-inline void multiply_few(const std::byte* p, int64_t stride, int n_blocks, Column* columns, int64_t n,
-                         float (*acc)[kPanelRows]) {
+inline void multiply_few(const Format& format, const std::byte* p, int64_t stride, int n_blocks, Column* columns,
+                         int64_t n, float (*acc)[kPanelRows]) {
   if (n == 1) {
-    Format::template expand_and_multiply<1>(p, stride, n_blocks, columns, acc);
+    format.template expand_and_multiply<1>(p, stride, n_blocks, columns, acc);
   } else if (n == 2) {
-    Format::template expand_and_multiply<2>(p, stride, n_blocks, columns, acc);
+    format.template expand_and_multiply<2>(p, stride, n_blocks, columns, acc);
   } else {
     if (n == 3) columns[3] = columns[2];  // its result is not used
-    Format::template expand_and_multiply<4>(p, stride, n_blocks, columns, acc);
+    format.template expand_and_multiply<4>(p, stride, n_blocks, columns, acc);
   }
 }
 
 // y for kPanels panels of weight rows from `row` on and the columns [strip, strip + n_columns). One panel may have fewer
 // rows than 16.
 template <typename Format, int kPanels>
-void matmul_panels(const MatmulArgs& args, int64_t row, int64_t n_rows, int64_t strip, int64_t n_columns) {
+void matmul_panels(const Format& format, const MatmulArgs& args, int64_t row, int64_t n_rows, int64_t strip,
+                   int64_t n_columns) {
   constexpr int64_t kBlocks = kChunk / Format::kElements;  // blocks per chunk
   constexpr int64_t kChunkBytes = kBlocks * Format::kBytes;
+  const int64_t block_bytes = format.block_bytes();  // at most kBytes
   const QuantizedRows& x = *args.x_q;
   alignas(64) float acc[kPanels][kStripColumns][kPanelRows];
   alignas(64) typename Format::Panel panels[kPanels];
@@ -107,7 +109,7 @@ void matmul_panels(const MatmulArgs& args, int64_t row, int64_t n_rows, int64_t 
   const int64_t n_blocks_in_row = args.k / Format::kElements;
   for (int64_t b = 0; b < n_blocks_in_row; b += kBlocks) {
     const int64_t n_blocks = min_of(kBlocks, n_blocks_in_row - b);
-    const std::byte* chunk = w + b * Format::kBytes;
+    const std::byte* chunk = w + b * block_bytes;
     Column columns[kStripColumns];
     for (int64_t c = 0; c < n_columns; ++c) {
       const int64_t x_row = args.x_rows ? args.x_rows[strip + c] : strip + c;
@@ -118,24 +120,24 @@ void matmul_panels(const MatmulArgs& args, int64_t row, int64_t n_rows, int64_t 
     Pace pace;
     if (n_rows < kPanelRows) {
       for (int64_t r = 0; r < n_rows; ++r) {
-        std::memcpy(copy + r * kChunkBytes, chunk + r * stride, static_cast<size_t>(n_blocks * Format::kBytes));
+        std::memcpy(copy + r * kChunkBytes, chunk + r * stride, static_cast<size_t>(n_blocks * block_bytes));
       }
       chunk = copy;
       stride = kChunkBytes;
     } else if (strip == 0) {
       // Past the last row of the call as well: its caller goes on there, as a rule.
       const int64_t n_groups = (n_columns * kPanels + kMaxProducts - 1) / kMaxProducts;
-      pace = Pace(w + n_rows * (args.w_row_bytes + b * Format::kBytes), n_rows * n_blocks * Format::kBytes,
+      pace = Pace(w + n_rows * (args.w_row_bytes + b * block_bytes), n_rows * n_blocks * block_bytes,
                   n_columns <= kFusedColumns ? 1 : n_groups);
       if (n_columns <= kFusedColumns) pace.step();
     }
     const int n = static_cast<int>(n_blocks);
     if (n_columns <= kFusedColumns) {
       for (int p = 0; p < kPanels; ++p) {
-        multiply_few<Format>(chunk + p * kPanelRows * stride, stride, n, columns, n_columns, accs[p]);
+        multiply_few(format, chunk + p * kPanelRows * stride, stride, n, columns, n_columns, accs[p]);
       }
     } else {
-      for (int p = 0; p < kPanels; ++p) Format::expand(chunk + p * kPanelRows * stride, stride, n, panels + p);
+      for (int p = 0; p < kPanels; ++p) format.expand(chunk + p * kPanelRows * stride, stride, n, panels + p);
       multiply_columns<Format, kPanels, kMaxProducts / kPanels>(panels, n, columns, n_columns, &pace, accs);
     }
   }
@@ -150,15 +152,17 @@ void matmul_panels(const MatmulArgs& args, int64_t row, int64_t n_rows, int64_t 
 }
 
 template <typename Format>
-void matmul(const MatmulArgs& args) {
+void matmul(const MatmulArgs& args, const Format& format = Format()) {
   constexpr int64_t kPair = 2 * kPanelRows;
   for (int64_t strip = 0; strip < args.n_columns; strip += kStripColumns) {
     const int64_t n_columns = min_of(kStripColumns, args.n_columns - strip);
     int64_t row = args.row_begin;
-    for (; row + kPair <= args.row_end; row += kPair) matmul_panels<Format, 2>(args, row, kPair, strip, n_columns);
+    for (; row + kPair <= args.row_end; row += kPair) {
+      matmul_panels<Format, 2>(format, args, row, kPair, strip, n_columns);
+    }
     for (; row < args.row_end; row += kPanelRows) {
       const int64_t n_rows = min_of<int64_t>(kPanelRows, args.row_end - row);
-      matmul_panels<Format, 1>(args, row, n_rows, strip, n_columns);
+      matmul_panels<Format, 1>(format, args, row, n_rows, strip, n_columns);
     }
   }
 }

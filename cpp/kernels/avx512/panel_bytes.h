@@ -18,15 +18,16 @@ inline __m512i and_bytes(__m512i v, int mask) { return _mm512_and_si512(v, _mm51
 inline __m512i low_nibbles(__m512i v) { return and_bytes(v, 15); }
 inline __m512i high_nibbles(__m512i v) { return and_bytes(_mm512_srli_epi16(v, 4), 15); }
 
-// Reads 16 bytes from each of 16 rows; lane r of out[t] is bytes 4t .. 4t+3 of row r.
-inline void load_rows(const std::byte* p, int64_t stride, __m512i (&out)[4]) {
+// row(r) gives 16 bytes of each of 16 rows; lane r of out[t] is bytes 4t .. 4t+3 of row r.
+template <typename Row>
+inline __attribute__((always_inline)) void transpose_rows(const Row& row, __m512i (&out)[4]) {
   __m512i v[4];  // 128-bit lane L of v[i] is row 4L + i
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const std::byte* row = p + i * stride;
-    v[i] = _mm512_castsi128_si512(load_16_bytes(row));
-    v[i] = _mm512_inserti32x4(v[i], load_16_bytes(row + 4 * stride), 1);
-    v[i] = _mm512_inserti32x4(v[i], load_16_bytes(row + 8 * stride), 2);
-    v[i] = _mm512_inserti32x4(v[i], load_16_bytes(row + 12 * stride), 3);
+    v[i] = _mm512_castsi128_si512(row(i));
+    v[i] = _mm512_inserti32x4(v[i], row(i + 4), 1);
+    v[i] = _mm512_inserti32x4(v[i], row(i + 8), 2);
+    v[i] = _mm512_inserti32x4(v[i], row(i + 12), 3);
   }
   const __m512i t0 = _mm512_unpacklo_epi32(v[0], v[1]);
   const __m512i t1 = _mm512_unpacklo_epi32(v[2], v[3]);
@@ -36,6 +37,11 @@ inline void load_rows(const std::byte* p, int64_t stride, __m512i (&out)[4]) {
   out[1] = _mm512_unpackhi_epi64(t0, t1);
   out[2] = _mm512_unpacklo_epi64(t2, t3);
   out[3] = _mm512_unpackhi_epi64(t2, t3);
+}
+
+// The same from rows that lie `stride` bytes apart.
+inline void load_rows(const std::byte* p, int64_t stride, __m512i (&out)[4]) {
+  transpose_rows([&](int r) { return load_16_bytes(p + r * stride); }, out);
 }
 
 // One T from each of 16 rows.
@@ -65,6 +71,14 @@ inline __m512i byte_pair(__m512i v, unsigned j, unsigned k) {  // two uint16
 // Halves in the low or high 16 bits of 16 lanes.
 inline __m512 low_halves(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 inline __m512 high_halves(__m512i v) { return low_halves(_mm512_srli_epi32(v, 16)); }
+
+// As e8m0_to_float_half: 2^(e - 128).
+inline __m512 e8m0_halves(__m128i bytes) {
+  const __m512i e = _mm512_cvtepu8_epi32(bytes);
+  const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+  const __mmask16 tiny = _mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2));
+  return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, tiny, _mm512_set1_epi32(0x00200000), e));
+}
 
 }  // namespace
 }  // namespace expertree::avx512

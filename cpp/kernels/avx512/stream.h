@@ -47,6 +47,13 @@ inline __m512i sum_quads(__m512i v0, __m512i v1, __m512i v2, __m512i v3) {
   return _mm512_add_epi32(_mm512_unpacklo_epi64(t0, t1), _mm512_unpackhi_epi64(t0, t1));
 }
 
+// The four sums over the lanes of v[0] .. v[3].
+inline __m128i sum_lanes(__m512i v0, __m512i v1, __m512i v2, __m512i v3) {
+  const __m512i s = sum_quads(v0, v1, v2, v3);
+  const __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(s), _mm512_extracti64x4_epi64(s, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
 // One column's activations for a chunk of blocks.
 struct StreamColumn {
   const int8_t* q;

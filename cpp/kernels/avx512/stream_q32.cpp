@@ -118,6 +118,10 @@ struct Stream32 {
     const __m512 wide = _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(d)));
     return {wide, wide};
   }
+  static inline Widened widen(const uint8_t* exponents) {
+    const __m512 wide = e8m0_halves(_mm_load_si128(reinterpret_cast<const __m128i*>(exponents)));
+    return {wide, wide};
+  }
   static inline Widened widen(const uint32_t* d_and_m) {
     const __m512i both = _mm512_load_si512(d_and_m);
     return {low_halves(both), high_halves(both)};
@@ -145,6 +149,29 @@ struct FourBits : Stream32<FourBits<Block, Scale, kOffset, kHasMin>, Block, Scal
     const __m512i v = join(p0 + kAt, p1 + kAt, p2 + kAt, p3 + kAt);
     w[0] = low_nibbles(v);
     w[1] = high_nibbles(v);
+  }
+};
+
+// The fifth bits: qh of a block has elements 0 to 15 in its lower half.
+template <typename Block, typename Scale, int kOffset, bool kHasMin>
+struct FiveBits : Stream32<FiveBits<Block, Scale, kOffset, kHasMin>, Block, Scale, kOffset, kHasMin> {
+  static inline void unpack(const std::byte* p0, const std::byte* p1, const std::byte* p2, const std::byte* p3,
+                            __m512i (&w)[2]) {
+    constexpr size_t kAt = offsetof(Block, qs);
+    const __m512i v = join(p0 + kAt, p1 + kAt, p2 + kAt, p3 + kAt);
+    const uint64_t a = high_bits(p0), b = high_bits(p1), c = high_bits(p2), d = high_bits(p3);
+    const auto low_half = [](uint64_t x, uint64_t y) { return (x & 0xffff) | (y & 0xffff) << 16; };
+    const auto high_half = [](uint64_t x, uint64_t y) { return x >> 16 | (y & 0xffff0000); };
+    const __m512i sixteen = _mm512_set1_epi8(16);
+    const __m512i low = low_nibbles(v);
+    const __m512i high = high_nibbles(v);
+    w[0] = _mm512_mask_add_epi8(low, low_half(a, b) | low_half(c, d) << 32, low, sixteen);
+    w[1] = _mm512_mask_add_epi8(high, high_half(a, b) | high_half(c, d) << 32, high, sixteen);
+  }
+
+ private:
+  static inline uint64_t high_bits(const std::byte* p) {
+    return static_cast<uint32_t>(load_i32(p + offsetof(Block, qh)));
   }
 };
 
@@ -176,10 +203,17 @@ struct IQ4_NL : Table<IQ4_NL, BlockIQ4_NL, uint16_t, 128> {
   static constexpr const int8_t (&kValues)[16] = kIQ4Values;
 };
 
+struct MXFP4 : Table<MXFP4, BlockMXFP4, uint8_t, 12> {
+  static constexpr const int8_t (&kValues)[16] = kMXFP4Values;
+};
+
 }  // namespace
 
 void matmul_q4_0(const MatmulArgs& args) { matmul_stream<FourBits<BlockQ4_0, uint16_t, 8, false>>(args, panel_q4_0); }
 void matmul_q4_1(const MatmulArgs& args) { matmul_stream<FourBits<BlockQ4_1, uint32_t, 0, true>>(args, panel_q4_1); }
+void matmul_q5_0(const MatmulArgs& args) { matmul_stream<FiveBits<BlockQ5_0, uint16_t, 16, false>>(args, panel_q5_0); }
+void matmul_q5_1(const MatmulArgs& args) { matmul_stream<FiveBits<BlockQ5_1, uint32_t, 0, true>>(args, panel_q5_1); }
+void matmul_mxfp4(const MatmulArgs& args) { matmul_stream<MXFP4>(args, panel_mxfp4); }
 void matmul_q8_0(const MatmulArgs& args) { matmul_stream<EightBits>(args, panel_q8_0); }
 void matmul_iq4_nl(const MatmulArgs& args) { matmul_stream<IQ4_NL>(args, panel_iq4_nl); }
 

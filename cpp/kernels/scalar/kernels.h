@@ -24,6 +24,16 @@ void matmul_q4_k(const MatmulArgs& args);
 void matmul_q5_k(const MatmulArgs& args);
 void matmul_q6_k(const MatmulArgs& args);
 void matmul_iq4_xs(const MatmulArgs& args);
+void matmul_iq1_s(const MatmulArgs& args);
+void matmul_iq1_m(const MatmulArgs& args);
+void matmul_iq2_xxs(const MatmulArgs& args);
+void matmul_iq2_xs(const MatmulArgs& args);
+void matmul_iq2_s(const MatmulArgs& args);
+void matmul_iq3_xxs(const MatmulArgs& args);
+void matmul_iq3_s(const MatmulArgs& args);
+void matmul_tq1_0(const MatmulArgs& args);
+void matmul_tq2_0(const MatmulArgs& args);
+void matmul_nvfp4(const MatmulArgs& args);
 
 void rms_norm(const float* x, const float* w, float eps, int64_t n, float* y);
 void softmax(const float* x, int64_t n, float* p);

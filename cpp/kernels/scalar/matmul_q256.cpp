@@ -5,6 +5,7 @@
 #include "cpp/kernels/scalar/kernels.h"
 #include "cpp/tensor/blocks.h"
 #include "cpp/tensor/half.h"
+#include "cpp/tensor/integer_blocks.h"
 
 namespace expertree::scalar {
 namespace {
@@ -104,6 +105,16 @@ void decode(const BlockIQ4_XS& block, Decoded256* out) {
   out->d = half_to_float(block.d);
 }
 
+// The code books and ternary formats.
+template <typename Block>
+void decode(const Block& block, Decoded256* out) {
+  IntegerBlock integers;
+  decode_integers(block, &integers);
+  for (int i = 0; i < 256; ++i) out->w[i] = integers.q[i];
+  for (int j = 0; j < 16; ++j) out->scale[j] = integers.scale[j];
+  out->d = integers.d;
+}
+
 template <typename Block, bool kHasMin>
 void matmul(const MatmulArgs& args) {
   const QuantizedRows& x = *args.x_q;
@@ -144,5 +155,14 @@ void matmul_q4_k(const MatmulArgs& args) { matmul<BlockQ4_K, true>(args); }
 void matmul_q5_k(const MatmulArgs& args) { matmul<BlockQ5_K, true>(args); }
 void matmul_q6_k(const MatmulArgs& args) { matmul<BlockQ6_K, false>(args); }
 void matmul_iq4_xs(const MatmulArgs& args) { matmul<BlockIQ4_XS, false>(args); }
+void matmul_iq1_s(const MatmulArgs& args) { matmul<BlockIQ1_S, false>(args); }
+void matmul_iq1_m(const MatmulArgs& args) { matmul<BlockIQ1_M, false>(args); }
+void matmul_iq2_xxs(const MatmulArgs& args) { matmul<BlockIQ2_XXS, false>(args); }
+void matmul_iq2_xs(const MatmulArgs& args) { matmul<BlockIQ2_XS, false>(args); }
+void matmul_iq2_s(const MatmulArgs& args) { matmul<BlockIQ2_S, false>(args); }
+void matmul_iq3_xxs(const MatmulArgs& args) { matmul<BlockIQ3_XXS, false>(args); }
+void matmul_iq3_s(const MatmulArgs& args) { matmul<BlockIQ3_S, false>(args); }
+void matmul_tq1_0(const MatmulArgs& args) { matmul<BlockTQ1_0, false>(args); }
+void matmul_tq2_0(const MatmulArgs& args) { matmul<BlockTQ2_0, false>(args); }
 
 }  // namespace expertree::scalar

@@ -102,6 +102,31 @@ void matmul(const MatmulArgs& args) {
   }
 }
 
+// Four float scales in a block of 64: a step of the chain for each 16 elements.
+void matmul_four_scales(const MatmulArgs& args) {
+  const QuantizedRows& x = *args.x_q;
+  for (int64_t c = 0; c < args.n_columns; ++c) {
+    const int64_t x_row = args.x_rows ? args.x_rows[c] : c;
+    const int64_t y_row = args.y_rows ? args.y_rows[c] : c;
+    const int8_t* q = x.q + x_row * x.q_stride;
+    const float* dx = x.d + x_row * x.d_stride;
+    for (int64_t r = args.row_begin; r < args.row_end; ++r) {
+      float acc = 0.0f;
+      for (int64_t g = 0; g < args.k / 16; ++g) {
+        BlockNVFP4 block;
+        std::memcpy(&block, args.w + r * args.w_row_bytes + g / 4 * static_cast<int64_t>(sizeof(block)), sizeof(block));
+        int32_t dot = 0;
+        for (int i = 0; i < 8; ++i) {
+          const uint8_t byte = block.qs[g % 4 * 8 + i];
+          dot += kMXFP4Values[byte & 15] * q[g * 16 + i] + kMXFP4Values[byte >> 4] * q[g * 16 + 8 + i];
+        }
+        acc = std::fma(static_cast<float>(dot), ue4m3_to_float_half(block.d[g % 4]) * dx[g / 2], acc);
+      }
+      args.y[y_row * args.y_stride + r] = acc;
+    }
+  }
+}
+
 }  // namespace
 
 void matmul_q4_0(const MatmulArgs& args) { matmul<BlockQ4_0, false>(args); }
@@ -111,5 +136,6 @@ void matmul_q5_1(const MatmulArgs& args) { matmul<BlockQ5_1, true>(args); }
 void matmul_q8_0(const MatmulArgs& args) { matmul<BlockQ8_0, false>(args); }
 void matmul_iq4_nl(const MatmulArgs& args) { matmul<BlockIQ4_NL, false>(args); }
 void matmul_mxfp4(const MatmulArgs& args) { matmul<BlockMXFP4, false>(args); }
+void matmul_nvfp4(const MatmulArgs& args) { matmul_four_scales(args); }
 
 }  // namespace expertree::scalar

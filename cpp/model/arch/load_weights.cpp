@@ -12,6 +12,8 @@
 namespace expertree {
 namespace {
 
+constexpr const char* kGateUp = "ffn_gate_up_exps";
+
 void plan_attention(TensorPlan* plan, const std::string& block, const HyperParameters& h, AttentionWeights* w) {
   const int64_t n_q = h.n_heads * h.head_dim_k * (h.gated_attention ? 2 : 1);
   const int64_t n_k = h.n_kv_heads * h.head_dim_k;
@@ -38,37 +40,61 @@ void plan_feed_forward(TensorPlan* plan, const std::string& block, const char* s
   plan->matrix(block + "ffn_down" + suffix + ".weight", n_ff, n_embd, &w->down);
 }
 
-// One merged tensor [k, rows, n_experts], or in old files one tensor [k, rows] per expert.
+// Part `part` of `n_parts` in each expert's rows of one tensor [k, n_parts * rows, n_experts].
+void slice_experts(TensorPlan* plan, const GgufTensor& tensor, int64_t part, int64_t n_parts, int64_t n_experts,
+                   ExpertLayer::Projection* projection) {
+  plan->check(tensor, {projection->k, n_parts * projection->rows, n_experts});
+  projection->dtype = static_cast<DType>(tensor.gguf_type);
+  const uint64_t size = tensor.size_bytes / static_cast<uint64_t>(n_experts * n_parts);
+  for (int64_t e = 0; e < n_experts; ++e) {
+    projection->experts.push_back({plan->index_of(&tensor), size * static_cast<uint64_t>(e * n_parts + part), size});
+  }
+}
+
+// Old files: one tensor [k, rows] per expert.
+void collect_experts(TensorPlan* plan, const std::string& stem, int64_t n_experts,
+                     ExpertLayer::Projection* projection) {
+  for (int64_t e = 0; e < n_experts; ++e) {
+    const std::string expert = stem + "." + std::to_string(e);
+    const GgufTensor& tensor = plan->require(expert + ".weight");
+    plan->check(tensor, {projection->k, projection->rows});
+    const auto dtype = static_cast<DType>(tensor.gguf_type);
+    if (e > 0 && dtype != projection->dtype) {
+      throw Error(ErrorCode::kUnsupported, "tensor '" + tensor.name + "' is stored as " +
+                                               gguf_type_name(tensor.gguf_type) + " and that of expert 0 as " +
+                                               dtype_info(projection->dtype).name +
+                                               "; all experts of a layer must have one format per projection");
+    }
+    projection->dtype = dtype;
+    projection->experts.push_back({plan->index_of(&tensor), 0, tensor.size_bytes});
+    const std::vector<float> scale = plan->scales(expert, 1);
+    if (scale.empty()) continue;
+    projection->scales.resize(static_cast<size_t>(n_experts), 1.0f);
+    projection->scales[static_cast<size_t>(e)] = scale[0];
+  }
+}
+
+// gate and up may share a tensor, gate first: `merged` is its name, `part` this one's place in it.
 ExpertLayer::Projection plan_projection(TensorPlan* plan, const std::string& block, const char* name, int64_t k,
-                                        int64_t rows, int64_t n_experts) {
+                                        int64_t rows, int64_t n_experts, const char* merged = nullptr,
+                                        int64_t part = 0) {
   const std::string stem = block + name;
   ExpertLayer::Projection projection;
   projection.rows = rows;
   projection.k = k;
-  const GgufTensor* merged = plan->take(stem + "_exps.weight");
-  if (merged != nullptr) {
-    plan->check(*merged, {k, rows, n_experts});
-    projection.dtype = static_cast<DType>(merged->gguf_type);
-    const uint64_t size = merged->size_bytes / static_cast<uint64_t>(n_experts);
-    for (int64_t e = 0; e < n_experts; ++e) {
-      projection.experts.push_back({plan->index_of(merged), size * static_cast<uint64_t>(e), size});
-    }
+  if (const GgufTensor* tensor = plan->take(stem + "_exps.weight")) {
+    slice_experts(plan, *tensor, 0, 1, n_experts, &projection);
+    projection.scales = plan->scales(stem + "_exps", n_experts);
+    return projection;
+  }
+  const std::string both = merged == nullptr ? "" : block + merged;
+  if (const GgufTensor* tensor = merged == nullptr ? nullptr : plan->take(both + ".weight")) {
+    slice_experts(plan, *tensor, part, 2, n_experts, &projection);
+    projection.scales = plan->scales(both, n_experts);
     return projection;
   }
   if (plan->take(stem + ".0.weight") == nullptr) plan->require(stem + "_exps.weight");  // says what is missing
-  for (int64_t e = 0; e < n_experts; ++e) {
-    const GgufTensor& tensor = plan->require(stem + "." + std::to_string(e) + ".weight");
-    plan->check(tensor, {k, rows});
-    const auto dtype = static_cast<DType>(tensor.gguf_type);
-    if (e > 0 && dtype != projection.dtype) {
-      throw Error(ErrorCode::kUnsupported, "tensor '" + tensor.name + "' is stored as " +
-                                               gguf_type_name(tensor.gguf_type) + " and that of expert 0 as " +
-                                               dtype_info(projection.dtype).name +
-                                               "; all experts of a layer must have one format per projection");
-    }
-    projection.dtype = dtype;
-    projection.experts.push_back({plan->index_of(&tensor), 0, tensor.size_bytes});
-  }
+  collect_experts(plan, stem, n_experts, &projection);
   return projection;
 }
 
@@ -78,8 +104,8 @@ void plan_moe(TensorPlan* plan, const std::string& block, int64_t layer, const H
   plan->matrix(block + "ffn_gate_inp.weight", h.n_embd, moe.n_experts, &w->router);
   ExpertLayer experts;
   experts.layer = static_cast<int32_t>(layer);
-  experts.projections[kGate] = plan_projection(plan, block, "ffn_gate", h.n_embd, moe.n_ff, moe.n_experts);
-  experts.projections[kUp] = plan_projection(plan, block, "ffn_up", h.n_embd, moe.n_ff, moe.n_experts);
+  experts.projections[kGate] = plan_projection(plan, block, "ffn_gate", h.n_embd, moe.n_ff, moe.n_experts, kGateUp, 0);
+  experts.projections[kUp] = plan_projection(plan, block, "ffn_up", h.n_embd, moe.n_ff, moe.n_experts, kGateUp, 1);
   experts.projections[kDown] = plan_projection(plan, block, "ffn_down", moe.n_ff, h.n_embd, moe.n_experts);
   w->moe_layer = static_cast<int64_t>(index->size());
   index->push_back(std::move(experts));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "cpp/base/error.h"
 #include "cpp/io/read_source.h"
@@ -63,12 +64,15 @@ void TensorPlan::check(const GgufTensor& tensor, std::vector<int64_t> expected) 
 
 void TensorPlan::matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out) {
   add_matrix(require(name), k, rows, out);
+  add_scale(name, out);
 }
 
 bool TensorPlan::optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out) {
   const GgufTensor* tensor = take(name);
-  if (tensor != nullptr) add_matrix(*tensor, k, rows, out);
-  return tensor != nullptr;
+  if (tensor == nullptr) return false;
+  add_matrix(*tensor, k, rows, out);
+  add_scale(name, out);
+  return true;
 }
 
 void TensorPlan::vector(const std::string& name, int64_t n, FloatVector* out) { add_floats(require(name), {n}, out); }
@@ -103,6 +107,22 @@ std::vector<int64_t> TensorPlan::integers(const std::string& name, int64_t n) {
       values[i] = value;
     }
   }
+  return values;
+}
+
+std::vector<float> TensorPlan::scales(const std::string& stem, int64_t n) {
+  if (const GgufTensor* input = reader_.find_tensor(stem + ".input_scale"); input != nullptr && input->ne[0] == n) {
+    take(input->name);
+  }
+  const GgufTensor* tensor = take(stem + ".scale");
+  if (tensor == nullptr) return {};
+  check(*tensor, {n});
+  if (tensor->gguf_type != static_cast<int32_t>(DType::kF32)) {
+    throw Error(ErrorCode::kUnsupported, where(*tensor) + " is stored as " + gguf_type_name(tensor->gguf_type) +
+                                             "; scales of matrices must be F32. Convert the file again");
+  }
+  std::vector<float> values(static_cast<size_t>(n));
+  reader_.read_tensor(*tensor, 0, tensor->size_bytes, reinterpret_cast<std::byte*>(values.data()));
   return values;
 }
 
@@ -168,6 +188,17 @@ void TensorPlan::add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, W
   *out = {dtype, nullptr, rows, k, row_bytes(dtype, k)};
   matrices_.push_back({&tensor, out});
   bytes_ += aligned(tensor.size_bytes);
+}
+
+void TensorPlan::add_scale(const std::string& name, WeightMatrix* out) {
+  const std::string_view weight = ".weight";
+  if (!name.starts_with("blk.") || !name.ends_with(weight)) return;
+  const std::string stem = name.substr(0, name.size() - weight.size());
+  const GgufTensor* tensor = reader_.find_tensor(stem + ".scale");
+  // A longer one is something else (gemma4 scales what goes into its router), for the architecture to know.
+  if (tensor != nullptr && tensor->n_dims == 1 && tensor->ne[0] > 1) return;
+  const std::vector<float> values = scales(stem, 1);
+  if (!values.empty()) out->scale = values[0];
 }
 
 void TensorPlan::add_floats(const GgufTensor& tensor, const std::vector<int64_t>& shape, FloatVector* out) {

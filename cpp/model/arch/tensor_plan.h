@@ -26,7 +26,8 @@ class TensorPlan {
   void check(const GgufTensor& tensor, std::vector<int64_t> expected) const;
   void check_shape(const GgufTensor& tensor, const std::vector<int64_t>& expected) const;
 
-  // The matrix is filled in by load(): *out must stay where it is.
+  // The matrix is filled in by load(): *out must stay where it is. Of a block's matrix the tensor NAME.scale [1], which
+  // FP4 files have, becomes the matrix's scale.
   void matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   void vector(const std::string& name, int64_t n, FloatVector* out);
@@ -38,6 +39,10 @@ class TensorPlan {
 
   // Tensors whose names begin so are for others to load.
   void leave(const std::string& prefix);
+  // The F32 tensor STEM.scale [n], read at once: what multiplies the products of n matrices. Empty without one.
+  // STEM.input_scale is taken with it and not used: it says how to round activations to FP4, and here they are int8.
+  std::vector<float> scales(const std::string& stem, int64_t n);
+
   // A tensor that nobody took is a feature that would be left out silently.
   void refuse_unused() const { refuse_unused_of(""); }
   // The same for tensors whose names begin so.
@@ -62,6 +67,7 @@ class TensorPlan {
 
   void add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out);
   void add_floats(const GgufTensor& tensor, const std::vector<int64_t>& shape, FloatVector* out);
+  void add_scale(const std::string& name, WeightMatrix* out);
 
   const GgufReader& reader_;
   std::vector<bool> used_;

@@ -1,0 +1,238 @@
+// Products of the code-book and ternary formats with int8 activations, AVX2 (kernel_q256.h).
+#include "cpp/kernels/avx2/kernel_q256.h"
+#include "cpp/tensor/integer_blocks.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+namespace expertree::avx2 {
+namespace {
+
+// The code books with a byte per element.
+struct ByteGrids {
+  uint64_t iq2_xxs[256];
+  uint64_t iq2_xs[512];
+  uint64_t iq2_s[1024];
+  uint32_t iq3_xxs[256];
+  uint32_t iq3_s[512];
+};
+
+template <int kBits, typename Entry, int kEntries, int kValues>
+void expand_grid(const uint8_t (&grid)[2][kEntries], const int8_t (&values)[kValues], Entry (&out)[kEntries]) {
+  for (int i = 0; i < kEntries; ++i) {
+    int8_t bytes[sizeof(Entry)];
+    put_group<kBits, sizeof(Entry)>(grid, values, i, 0, bytes);
+    std::memcpy(&out[i], bytes, sizeof(Entry));
+  }
+}
+
+ByteGrids make_byte_grids() {
+  ByteGrids out;
+  expand_grid<2>(kGridIQ2_XXS, kIQ2Values, out.iq2_xxs);
+  expand_grid<2>(kGridIQ2_XS, kIQ2Values, out.iq2_xs);
+  expand_grid<2>(kGridIQ2_S, kIQ2Values, out.iq2_s);
+  expand_grid<4>(kGridIQ3_XXS, kIQ3_XXSValues, out.iq3_xxs);
+  expand_grid<4>(kGridIQ3_S, kIQ3_SValues, out.iq3_s);
+  return out;
+}
+
+// Made when first asked for, not when the library is loaded: this code needs AVX2.
+const ByteGrids& byte_grids() {
+  static const ByteGrids grids = make_byte_grids();
+  return grids;
+}
+
+inline __m256i four(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  return _mm256_setr_epi64x(static_cast<int64_t>(a), static_cast<int64_t>(b), static_cast<int64_t>(c),
+                            static_cast<int64_t>(d));
+}
+inline uint64_t join(uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; }
+
+// Bytes i with bit i of `signs` set are negated.
+inline __m256i negate(__m256i bytes, uint32_t signs) {
+  const __m256i spread = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(static_cast<int32_t>(signs)),
+      _mm256_setr_epi64x(0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+  const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ull));
+  const __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bits), bits);
+  return _mm256_sub_epi8(_mm256_xor_si256(bytes, minus), minus);
+}
+
+// Four times seven bits to 32 signs.
+inline uint32_t even_signs(uint32_t aux) {
+  return kEvenSigns[aux & 127] | static_cast<uint32_t>(kEvenSigns[aux >> 7 & 127]) << 8 |
+         static_cast<uint32_t>(kEvenSigns[aux >> 14 & 127]) << 16 |
+         static_cast<uint32_t>(kEvenSigns[aux >> 21 & 127]) << 24;
+}
+
+// 2 * x + 1 in 16-bit lanes.
+inline __m128i odd(__m128i x) { return _mm_or_si128(_mm_slli_epi16(x, 1), _mm_set1_epi16(1)); }
+inline __m256i odd(__m256i x) { return _mm256_or_si256(_mm256_slli_epi16(x, 1), _mm256_set1_epi16(1)); }
+
+// The upper four bits of eight dwords.
+inline Scales8 top_scales(__m256i dwords) {
+  const __m256i sc = _mm256_srli_epi32(dwords, 28);
+  return spread(odd(_mm_packus_epi32(_mm256_castsi256_si128(sc), _mm256_extracti128_si256(sc, 1))));
+}
+
+// Nibbles, low one first.
+inline __m128i split_nibbles(__m128i bytes) {
+  const __m128i mask = _mm_set1_epi8(15);
+  return _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
+}
+inline __m128i load_64(const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
+
+// What the formats have in common; the stored d is divided by a power of two (integer_blocks.h).
+template <typename Block_>
+struct SignedGrid {
+  using Block = Block_;
+  static constexpr bool kSigned = true;
+  static constexpr bool kHasMin = false;
+  static constexpr int kOffsetShift = -1;
+};
+template <typename Block>
+inline __m256 scaled_halves(const std::byte* w, const int64_t* offset, float by) {
+  return _mm256_mul_ps(load_halves(w + offsetof(Block, d), offset), _mm256_set1_ps(by));
+}
+
+struct FormatIQ2_XXS : SignedGrid<BlockIQ2_XXS> {
+  const Block* block;
+  const uint64_t* grid;
+  Scales8 scales;
+
+  static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
+  static FormatIQ2_XXS open(const Block* block) {
+    const __m256 low = _mm256_castsi256_ps(load_256(block->qs[0]));
+    const __m256 high = _mm256_castsi256_ps(load_256(block->qs[4]));
+    const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));  // 0 1 4 5, 2 3 6 7
+    const __m256i aux = _mm256_castpd_si256(_mm256_permute4x64_pd(mixed, 0xd8));
+    return {{}, block, byte_grids().iq2_xxs, top_scales(aux)};
+  }
+  template <int kChunk>
+  __m256i chunk() const {
+    const uint8_t* q = block->qs[kChunk];
+    return negate(four(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]), even_signs(load_u32(q + 4)));
+  }
+};
+
+struct FormatIQ2_XS : SignedGrid<BlockIQ2_XS> {
+  const Block* block;
+  const uint64_t* grid;
+  Scales16 scales;
+
+  static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
+  static FormatIQ2_XS open(const Block* block) {
+    const __m256i sc = _mm256_cvtepu8_epi16(split_nibbles(load_64(block->scales)));
+    return {{}, block, byte_grids().iq2_xs, spread(odd(sc))};
+  }
+  template <int kChunk>
+  __m256i chunk() const {
+    uint16_t q[4];
+    std::memcpy(q, block->qs + 4 * kChunk, 8);
+    const uint32_t signs = kEvenSigns[q[0] >> 9] | static_cast<uint32_t>(kEvenSigns[q[1] >> 9]) << 8 |
+                           static_cast<uint32_t>(kEvenSigns[q[2] >> 9]) << 16 |
+                           static_cast<uint32_t>(kEvenSigns[q[3] >> 9]) << 24;
+    return negate(four(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]), signs);
+  }
+};
+
+struct FormatIQ2_S : SignedGrid<BlockIQ2_S> {
+  const Block* block;
+  const uint64_t* grid;
+  Scales16 scales;
+
+  static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
+  static FormatIQ2_S open(const Block* block) {
+    const __m256i sc = _mm256_cvtepu8_epi16(split_nibbles(load_64(block->scales)));
+    return {{}, block, byte_grids().iq2_s, spread(odd(sc))};
+  }
+  template <int kChunk>
+  __m256i chunk() const {
+    const uint8_t* q = block->qs + 4 * kChunk;
+    const uint32_t h = block->qh[kChunk];
+    const auto entry = [&](int i) { return grid[q[i] | (h << (8 - 2 * i) & 0x300)]; };
+    return negate(four(entry(0), entry(1), entry(2), entry(3)), load_u32(block->signs + 4 * kChunk));
+  }
+};
+
+struct FormatIQ3_XXS : SignedGrid<BlockIQ3_XXS> {
+  const Block* block;
+  const uint32_t* grid;
+  Scales8 scales;
+
+  static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ3_XXSScale); }
+  static FormatIQ3_XXS open(const Block* block) {
+    return {{}, block, byte_grids().iq3_xxs, top_scales(load_256(block->signs_scales[0]))};
+  }
+  template <int kChunk>
+  __m256i chunk() const {
+    const uint8_t* q = block->qs + 8 * kChunk;
+    const auto pair = [&](int i) { return join(grid[q[i]], grid[q[i + 1]]); };
+    return negate(four(pair(0), pair(2), pair(4), pair(6)), even_signs(load_u32(block->signs_scales[kChunk])));
+  }
+};
+
+struct FormatIQ3_S : SignedGrid<BlockIQ3_S> {
+  const Block* block;
+  const uint32_t* grid;
+  Scales8 scales;
+
+  static __m256 d(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, d), offset); }
+  static FormatIQ3_S open(const Block* block) {
+    const __m128i packed = _mm_cvtsi32_si128(static_cast<int32_t>(load_u32(block->scales)));
+    return {{}, block, byte_grids().iq3_s, spread(odd(_mm_cvtepu8_epi16(split_nibbles(packed))))};
+  }
+  template <int kChunk>
+  __m256i chunk() const {
+    const uint8_t* q = block->qs + 8 * kChunk;
+    const uint32_t h = block->qh[kChunk];
+    const auto entry = [&](int i) { return grid[q[i] | (h << (8 - i) & 0x100)]; };
+    const auto pair = [&](int i) { return join(entry(i), entry(i + 1)); };
+    return negate(four(pair(0), pair(2), pair(4), pair(6)), load_u32(block->signs + 4 * kChunk));
+  }
+};
+
+// Formats that few files use: decoded as plain code does it.
+template <typename Block_>
+struct Decoded : SignedGrid<Block_> {
+  using Block = Block_;
+  IntegerBlock integers;
+  Scales16 scales;
+
+  static __m256 d(const std::byte* w, const int64_t* offset) {
+    alignas(32) float d[kRows];
+    for (int i = 0; i < kRows; ++i) {
+      Block block;
+      std::memcpy(&block, w + offset[i], sizeof(block));
+      d[i] = stored_d(block);
+    }
+    return _mm256_load_ps(d);
+  }
+  static Decoded open(const Block* at) {
+    Block block;
+    std::memcpy(&block, at, sizeof(block));
+    Decoded out;
+    decode_integers(block, &out.integers);
+    out.scales = spread(load_256(out.integers.scale));
+    return out;
+  }
+  template <int kChunk>
+  __m256i chunk() const {
+    return load_256(integers.q + 32 * kChunk);
+  }
+};
+
+}  // namespace
+
+void matmul_iq1_s(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockIQ1_S>>>(args); }
+void matmul_iq1_m(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockIQ1_M>>>(args); }
+void matmul_iq2_xxs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ2_XXS>>(args); }
+void matmul_iq2_xs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ2_XS>>(args); }
+void matmul_iq2_s(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ2_S>>(args); }
+void matmul_iq3_xxs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ3_XXS>>(args); }
+void matmul_iq3_s(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ3_S>>(args); }
+void matmul_tq1_0(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockTQ1_0>>>(args); }
+void matmul_tq2_0(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockTQ2_0>>>(args); }
+
+}  // namespace expertree::avx2
+
+#endif

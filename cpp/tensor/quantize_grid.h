@@ -1,0 +1,20 @@
+// Reference encoders of the code-book and ternary formats and NVFP4 (quantize.h has the contract).
+#pragma once
+
+#include "cpp/tensor/blocks.h"
+
+namespace expertree {
+
+// x: float [256], finite; *b is all zero before the call. NVFP4: float [64].
+void encode_block(const float* x, BlockIQ1_S* b);
+void encode_block(const float* x, BlockIQ1_M* b);
+void encode_block(const float* x, BlockIQ2_XXS* b);
+void encode_block(const float* x, BlockIQ2_XS* b);
+void encode_block(const float* x, BlockIQ2_S* b);
+void encode_block(const float* x, BlockIQ3_XXS* b);
+void encode_block(const float* x, BlockIQ3_S* b);
+void encode_block(const float* x, BlockTQ1_0* b);
+void encode_block(const float* x, BlockTQ2_0* b);
+void encode_block(const float* x, BlockNVFP4* b);
+
+}  // namespace expertree
