@@ -53,7 +53,7 @@ void CpuBackend::prepare(Activations& x, DType dtype) {
   rows.d = q.d.data();
   rows.sums16 = q.sums16.data();
   const auto quantize = wide ? kernels_.quantize_q8_256 : kernels_.quantize_q8_32;
-  pool_.parallel_for(x.rows_, [&](int64_t r) {
+  for_rows(x.rows_, x.n_, [&](int64_t r) {
     quantize(x.row(r), x.n_, rows.q + r * rows.q_stride, rows.d + r * rows.d_stride,
              rows.sums16 + r * rows.sums_stride);
   });
@@ -107,7 +107,7 @@ void CpuBackend::matmul(Activations& x, std::span<const Product> products) {
 }
 
 void CpuBackend::rms_norm(const float* x, const float* w, float eps, Activations* y) {
-  pool_.parallel_for(y->rows(), [&](int64_t r) { kernels_.rms_norm(x + r * y->n(), w, eps, y->n(), y->row(r)); });
+  for_rows(y->rows(), y->n(), [&](int64_t r) { kernels_.rms_norm(x + r * y->n(), w, eps, y->n(), y->row(r)); });
 }
 
 }  // namespace expertree

@@ -26,6 +26,14 @@ class CpuBackend {
 
   const KernelTable& kernels() const { return kernels_; }
   ThreadPool& pool() { return pool_; }
+  // function(r) for each of n rows that read or write n_values numbers each: by this thread alone where that takes less
+  // than handing rows out to others.
+  template <typename Function>
+  void for_rows(int64_t n, int64_t n_values, const Function& function) {
+    constexpr int64_t kSmall = 4096;  // about a microsecond
+    if (n * n_values > kSmall) return pool_.parallel_for(n, function);
+    for (int64_t r = 0; r < n; ++r) function(r);
+  }
   int n_threads() const { return pool_.n_threads(); }
 
   // y[yr][0 .. w.rows) = w . x[xr], plus bias. Without row lists: for every row of x, into the same row of y. With them:

@@ -1,6 +1,7 @@
 #include "cpp/engine/speculation.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "cpp/base/clock.h"
@@ -9,6 +10,10 @@
 
 namespace expertree {
 namespace {
+
+// Predictions that are wrong more often would have the disk read the wrong experts.
+constexpr double kLeastPrecision = 0.7;
+constexpr double kPrecisionKeep = 0.9;
 
 double seconds_since(int64_t start_us) { return static_cast<double>(now_us() - start_us) * 1e-6; }
 
@@ -162,8 +167,44 @@ void Speculation::propose(std::span<const int32_t> history, int64_t max_depth, S
   if (predictor_ != nullptr) record->predicted = predictor_->predict(history.back(), record->tree);
   record->selected = selector_->select(record->tree, record->predicted, cost_);
   record->tree.check_selection(selector_->name(), record->selected);
+  hint_experts(*record);
   record->select_seconds = seconds_since(drafted);
   record->predicted_seconds = step_seconds(cost_, record->predicted, record->selected);
+}
+
+// The pager hears at once what the step is expected to use, so that it reads ahead of the layers. A layer's own guess,
+// made while the one before it runs, is better and goes first (priority 0); then the layers in their order.
+void Speculation::hint_experts(const StepRecord& record) const {
+  const ExpertSets& sets = record.predicted;
+  ExpertPager* pager = model_->experts();
+  if (pager == nullptr || sets.empty() || precision_ < kLeastPrecision || !pager->wants_hints()) return;
+  std::vector<int32_t> rows_of(static_cast<size_t>(sets.n_experts));
+  std::vector<int32_t> wanted;
+  for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
+    std::ranges::fill(rows_of, 0);
+    wanted.clear();
+    const auto count = [&](int64_t row) {
+      for (const int32_t expert : sets.of(row, layer)) {
+        if (rows_of[static_cast<size_t>(expert)]++ == 0) wanted.push_back(expert);
+      }
+    };
+    count(0);
+    for (const int32_t node : record.selected) count(node + 1);
+    std::ranges::stable_sort(wanted, std::greater(), [&](int32_t e) { return rows_of[static_cast<size_t>(e)]; });
+    pager->hint(layer, wanted, -1.0f - static_cast<float>(layer));
+  }
+}
+
+void Speculation::judge_prediction(const ExpertSets& predicted, const ForwardResult& result, int64_t n_rows) {
+  if (predicted.empty() || result.expert_ids.empty()) return;
+  int64_t n_right = 0;
+  for (int32_t layer = 0; layer < predicted.n_layers; ++layer) {
+    const std::span used(result.expert_ids.data() + layer * n_rows * predicted.n_used,
+                         static_cast<size_t>(predicted.n_used));
+    for (const int32_t expert : predicted.of(0, layer)) n_right += std::ranges::count(used, expert);
+  }
+  const double right = static_cast<double>(n_right) / static_cast<double>(predicted.n_layers * predicted.n_used);
+  precision_ = kPrecisionKeep * precision_ + (1.0 - kPrecisionKeep) * right;
 }
 
 void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows,
@@ -173,6 +214,7 @@ void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, st
   record->draft_seconds += seconds_since(start);
   const PagerStats after = pager_stats();
   record->n_experts = count_experts(batch, result);
+  judge_prediction(record->predicted, result, batch.size());
   record->expert_hits = after.n_hits - before_.n_hits;
   record->expert_misses = after.n_misses + after.n_late - before_.n_misses - before_.n_late;
   record->bytes_read = after.bytes_read - before_.bytes_read;

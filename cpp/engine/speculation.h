@@ -75,6 +75,8 @@ class Speculation {
 
  private:
   PagerStats pager_stats() const;
+  void hint_experts(const StepRecord& record) const;
+  void judge_prediction(const ExpertSets& predicted, const ForwardResult& result, int64_t n_rows);
   void align();
   void observe_experts(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
   int64_t count_experts(const TokenBatch& batch, const ForwardResult& result) const;
@@ -84,6 +86,7 @@ class Speculation {
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Predictor> predictor_;  // nullptr: nothing is predicted
   MeasuredCost cost_;
+  double precision_ = 0.0;  // of what was predicted for the last tokens of steps, lately
   DraftLimits limits_;
   FeatureRequest features_;
   int64_t n_observed_ = 0;

@@ -175,6 +175,10 @@ void bind_testing_spec(nb::module_& m) {
       .def(nb::init<const std::string&>(), "spec"_a)
       .def_prop_ro("name", [](SelectorUnderTest& s) { return s.get().name(); })
       .def_prop_ro("lossless", [](SelectorUnderTest& s) { return s.get().lossless(); })
+      .def("least_score", [](SelectorUnderTest& s) { return s.get().least_score(); })
+      .def("state", [](SelectorUnderTest& s) { return s.get().state(); })
+      .def(
+          "restore", [](SelectorUnderTest& s, const std::vector<double>& state) { s.get().restore(state); }, "state"_a)
       .def("wants_draft", [](SelectorUnderTest& s) { return s.get().wants_draft(); })
       .def("select", &SelectorUnderTest::select, "parents"_a, "scores"_a, "cost"_a, "sets"_a.none() = nb::none(),
            "n_experts"_a = 0, "sets: int32 [1 + nodes][n_layers][n_used], the root first")

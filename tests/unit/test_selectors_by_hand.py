@@ -320,12 +320,31 @@ def test_residency_stops_drafting_that_does_not_pay_and_comes_back() -> None:
         return drafted
 
     selector = Selector("residency")
-    # Steps take three times what the prices say and bring two tokens.
-    drafted = run(selector, 16 + 16 + 4 + 32 + 4 + 64, 3.0, True)
-    assert drafted == [True] * 16 + [False] * 16 + [True] * 4 + [False] * 32 + [True] * 4 + [False] * 64
+    # Steps take three times what the prices say and bring two tokens: hopeless, which a few steps tell.
+    drafted = run(selector, 4 + 32 + 4 + 64 + 4 + 128, 3.0, True)
+    assert drafted == [True] * 4 + [False] * 32 + [True] * 4 + [False] * 64 + [True] * 4 + [False] * 128
+    # The next session begins with a trial; what it rests then is twice as long as the last time.
+    heir = Selector("residency")
+    heir.restore(selector.state())
+    assert run(heir, 4 + 256 + 4, 3.0, True) == [True] * 4 + [False] * 256 + [True] * 4
     # Fast again: never another rest once the old evidence has faded.
     run(selector, 400, 1.1, True)
     assert run(selector, 200, 1.1, True) == [True] * 200
+    # A little slower than plain: a whole window before the rest.
+    assert run(Selector("residency"), 16 + 32, 2.1, True) == [True] * 16 + [False] * 32
+
+
+def test_residency_tells_the_drafter_what_it_would_never_verify() -> None:
+    """A row alone takes 0.2 plain steps beside its experts' rows, 2 layers of 1 expert at 0.05 each: below 0.3 no node
+    can pay."""
+    prices = np.zeros((2, 64, 3))
+    prices[:, :, 1], prices[:, :, 2] = 0.1, 0.05
+    cost = _testing.table_cost(prices, [0.8, 1.0], [1.0, 1.3])
+    selector = Selector("residency")
+    assert selector.least_score() == 0.0
+    selector.select([-1], [0.9], cost, np.array([[[0], [0]], [[1], [1]]], np.int32), 64)
+    assert selector.least_score() == approx(0.3, abs=1e-6)
+    assert Selector("all").least_score() == 0.0
 
 
 def test_a_drafter_that_finds_nothing_is_not_sent_to_rest() -> None:
