@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tiny_model import TinyModel
+from tiny_hybrid import DELTA_NET, delta_net, is_recurrent, n_rot, sigmoid, still_pairs
+from tiny_model import GATED_EXPERTS, RENORMALISED, TinyModel
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -24,12 +25,12 @@ class NumpyModel:
 
     def __init__(self, spec: TinyModel) -> None:
         self.spec = spec
-        tensors = {**spec.float_tensors(), **{k: v for k, v in spec.tensors.items() if v is not None}}
-        self.w = {name: values.astype(np.float64) for name, values in tensors.items()}
+        tensors = {**spec.float_tensors(), **spec.tensors}
+        self.w = {name: values.astype(np.float64) for name, values in tensors.items() if values is not None}
         self.routed: list[tuple[np.ndarray, np.ndarray]] = []
 
     def logits(self, tokens: list[int]) -> np.ndarray:
-        return self.hidden_states(tokens)[1] @ self.w["output.weight"].T
+        return self.hidden_states(tokens)[1] @ self.w.get("output.weight", self.w["token_embd.weight"]).T
 
     def hidden_states(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The input of every layer, float64 (rows, n_layers, n_embd), and the normalised output of the last one."""
@@ -38,11 +39,26 @@ class NumpyModel:
         inputs = []
         for i in range(self.spec.n_layers):
             inputs.append(x)
-            b = f"blk.{i}."
-            x = x + self.attention(rms_norm(x, self.w[b + "attn_norm.weight"]), b)
-            h = rms_norm(x, self.w[b + "ffn_norm.weight"])
-            x = x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight"))
+            x = self.layer(x, i)
         return np.stack(inputs, 1), rms_norm(x, self.w["output_norm.weight"])
+
+    def layer(self, x: np.ndarray, i: int) -> np.ndarray:
+        b = f"blk.{i}."
+        h = rms_norm(x, self.w[b + "attn_norm.weight"])
+        x = x + (delta_net(self.spec, self.w, h, b) if is_recurrent(self.spec, i) else self.attention(h, b))
+        norm = "post_attention_norm" if self.spec.arch in DELTA_NET else "ffn_norm"
+        h = rms_norm(x, self.w[f"{b}{norm}.weight"])
+        return np.asarray(x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight")))
+
+    def nextn(self, tokens: list[int], states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The MTP block over a sequence of tokens, each with the model's or the block's output at the position before
+        it, (rows, n_embd): its outputs (rows, n_embd) and logits."""
+        b = f"blk.{self.spec.n_layers}."
+        embedding = self.w.get(b + "nextn.embed_tokens.weight", self.w["token_embd.weight"])[tokens]
+        e, h = rms_norm(embedding, self.w[b + "nextn.enorm.weight"]), rms_norm(states, self.w[b + "nextn.hnorm.weight"])
+        x = self.layer(np.concatenate([e, h], -1) @ self.w[b + "nextn.eh_proj.weight"].T, self.spec.n_layers)
+        output = rms_norm(x, self.w.get(b + "nextn.shared_head_norm.weight", self.w["output_norm.weight"]))
+        return output, output @ self.w.get(b + "nextn.shared_head_head.weight", self.w["output.weight"]).T
 
     def routing(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
         self.logits(tokens)
@@ -53,24 +69,31 @@ class NumpyModel:
         q, k, v = (h @ self.w[f"{b}attn_{p}.weight"].T + self.w.get(f"{b}attn_{p}.bias", 0.0) for p in "qkv")
         if s.arch == "olmoe":
             q, k = rms_norm(q, self.w[b + "attn_q_norm.weight"]), rms_norm(k, self.w[b + "attn_k_norm.weight"])
+        gate = np.zeros(0)
+        if s.arch in DELTA_NET:
+            q, gate = np.split(q.reshape(n, s.n_heads, 2 * s.head_dim), 2, -1)
         q, k, v = (x.reshape(n, -1, s.head_dim) for x in (q, k, v))
-        if s.arch in ("qwen3", "qwen3moe"):
+        if s.arch in ("qwen3", "qwen3moe", *DELTA_NET):
             q, k = rms_norm(q, self.w[b + "attn_q_norm.weight"]), rms_norm(k, self.w[b + "attn_k_norm.weight"])
         group = s.n_heads // s.n_kv_heads
         q, k, v = self.rope(q), np.repeat(self.rope(k), group, 1), np.repeat(v, group, 1)
         scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(s.head_dim)
         p = softmax(np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf))
-        return np.einsum("hij,jhd->ihd", p, v).reshape(n, -1) @ self.w[b + "attn_output.weight"].T
+        out = np.einsum("hij,jhd->ihd", p, v)
+        if gate.size:
+            out = out * sigmoid(gate)
+        return out.reshape(n, -1) @ self.w[b + "attn_output.weight"].T
 
     def rope(self, x: np.ndarray) -> np.ndarray:
-        half = self.spec.head_dim // 2
-        angle = np.arange(len(x))[:, None, None] * 10000.0 ** (-np.arange(half) / half)
+        half = n_rot(self.spec) // 2
+        x, still = np.split(x, [2 * half], -1)
+        angle = np.arange(len(x))[:, None, None] * 10000.0 ** (-np.arange(half) / half) * ~still_pairs(self.spec)
         turn = np.exp(1j * angle)
         if self.spec.gguf_arch == "llama":
             turned = (x[..., 0::2] + 1j * x[..., 1::2]) * turn
             return np.stack([turned.real, turned.imag], -1).reshape(x.shape)
         turned = (x[..., :half] + 1j * x[..., half:]) * turn
-        return np.concatenate([turned.real, turned.imag], -1)
+        return np.concatenate([turned.real, turned.imag, still], -1)
 
     def feed_forward(self, h: np.ndarray, name: str, expert: int | None = None) -> np.ndarray:
         gate, up, down = (self.w[name.format(part)] for part in ("gate", "up", "down"))
@@ -83,14 +106,14 @@ class NumpyModel:
         p = softmax(h @ self.w[b + "ffn_gate_inp.weight"].T)
         ids = np.argsort(-p, -1, kind="stable")[:, : s.n_used]
         weights = np.take_along_axis(p, ids, -1)
-        if s.arch in ("mixtral", "qwen3moe"):
+        if s.arch in RENORMALISED:
             weights = weights / weights.sum(-1, keepdims=True)
         self.routed.append((ids, weights))
         y = np.zeros_like(h)
         for row in range(len(h)):
             for expert, weight in zip(ids[row], weights[row], strict=True):
                 y[row] += weight * self.feed_forward(h[row], b + "ffn_{}_exps.weight", int(expert))
-        if s.arch == "qwen2moe":
+        if s.arch in GATED_EXPERTS:
             gate = 1 / (1 + np.exp(-(h @ self.w[b + "ffn_gate_inp_shexp.weight"])))
             y += gate[:, None] * self.feed_forward(h, b + "ffn_{}_shexp.weight")
         return y

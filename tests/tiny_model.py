@@ -10,9 +10,14 @@ from typing import Any
 import gguf
 import numpy as np
 from expertree._core import _testing
+from tiny_hybrid import DELTA_NET, DeltaSizes, hybrid_keys, is_recurrent, mixer_tensors, nextn_tensors
 
-ARCHITECTURES = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe")
-MOE_ARCHITECTURES = ("mixtral", "qwen2moe", "qwen3moe", "olmoe")
+ARCHITECTURES = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe", *DELTA_NET)
+MOE_ARCHITECTURES = ("mixtral", "qwen2moe", "qwen3moe", "olmoe", "qwen35moe", "qwen3next")
+RECURRENT_ARCHITECTURES = DELTA_NET
+NEXTN_ARCHITECTURES = DELTA_NET  # that may carry an MTP block
+RENORMALISED = ("mixtral", "qwen3moe", "qwen35moe", "qwen3next")  # chosen weights, whatever a key says
+GATED_EXPERTS = ("qwen2moe", "qwen35moe", "qwen3next")  # beside a shared one behind a sigmoid
 FORMATS = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
 
 
@@ -64,6 +69,8 @@ class TinyModel:
     n_used: int = 2
     n_ff: int = 64
     n_ctx: int = 512
+    delta: DeltaSizes = field(default_factory=DeltaSizes)
+    n_nextn: int = 0  # blocks behind the last layer that predict a further token
     seed: int = 0
     per_expert_tensors: bool = False  # the form of old Mixtral files
     keys: dict[str, Any] = field(default_factory=dict)  # added last; None removes a key
@@ -84,13 +91,13 @@ class TinyModel:
     @property
     def head_dim(self) -> int:
         # Qwen3's heads are not width / heads.
-        return 24 if self.arch in ("qwen3", "qwen3moe") else self.n_embd // self.n_heads
+        return 24 if self.arch in ("qwen3", "qwen3moe", *DELTA_NET) else self.n_embd // self.n_heads
 
     def metadata(self) -> dict[str, Any]:
         """Keys with Python values; the writer picks uint32 for int and float32 for float."""
         a = self.gguf_arch
         keys: dict[str, Any] = {
-            f"{a}.block_count": self.n_layers,
+            f"{a}.block_count": self.n_layers + self.n_nextn,
             f"{a}.context_length": self.n_ctx,
             f"{a}.embedding_length": self.n_embd,
             f"{a}.feed_forward_length": self.n_ff,
@@ -105,10 +112,13 @@ class TinyModel:
         if self.is_moe:
             keys[f"{a}.expert_count"] = self.n_experts
             keys[f"{a}.expert_used_count"] = self.n_used
-        if self.arch in ("qwen2moe", "qwen3moe"):
+        if self.arch in ("qwen3moe", *GATED_EXPERTS):
             keys[f"{a}.expert_feed_forward_length"] = self.n_ff
-        if self.arch == "qwen2moe":
+        if self.arch in GATED_EXPERTS:
             keys[f"{a}.expert_shared_feed_forward_length"] = self.n_ff
+        if self.n_nextn:
+            keys[f"{a}.nextn_predict_layers"] = self.n_nextn
+        keys.update(hybrid_keys(self))
         keys.update(self.keys)
         return {k: v for k, v in keys.items() if v is not None}
 
@@ -130,19 +140,24 @@ class TinyModel:
         tensors["token_embd.weight"] = rng.standard_normal((self.n_vocab, d)).astype(np.float32)
         norm("output_norm", d)
         matrix("output", self.n_vocab, d)
-        for i in range(self.n_layers):
+        for i in range(self.n_layers + self.n_nextn):
             b = f"blk.{i}."
+            if i >= self.n_layers:
+                tensors.update(nextn_tensors(self, b, rng))
             norm(b + "attn_norm", d)
-            norm(b + "ffn_norm", d)
-            matrix(b + "attn_q", self.n_heads * hd, d)
-            matrix(b + "attn_k", self.n_kv_heads * hd, d)
-            matrix(b + "attn_v", self.n_kv_heads * hd, d)
-            matrix(b + "attn_output", d, self.n_heads * hd)
+            norm(b + ("post_attention_norm" if self.arch in DELTA_NET else "ffn_norm"), d)
+            if is_recurrent(self, i):
+                tensors.update(mixer_tensors(self, b, rng))
+            else:
+                matrix(b + "attn_q", self.n_heads * hd * (2 if self.arch in DELTA_NET else 1), d)
+                matrix(b + "attn_k", self.n_kv_heads * hd, d)
+                matrix(b + "attn_v", self.n_kv_heads * hd, d)
+                matrix(b + "attn_output", d, self.n_heads * hd)
             if self.arch in ("qwen2", "qwen2moe"):
                 bias(b + "attn_q", self.n_heads * hd)
                 bias(b + "attn_k", self.n_kv_heads * hd)
                 bias(b + "attn_v", self.n_kv_heads * hd)
-            if self.arch in ("qwen3", "qwen3moe"):
+            if self.arch in ("qwen3", "qwen3moe", *DELTA_NET) and not is_recurrent(self, i):
                 norm(b + "attn_q_norm", hd)
                 norm(b + "attn_k_norm", hd)
             if self.arch == "olmoe":
@@ -155,9 +170,9 @@ class TinyModel:
             tensors[b + "ffn_gate_inp.weight"] = rng.standard_normal((self.n_experts, d)).astype(np.float32)
             for part, rows, k in (("gate", self.n_ff, d), ("up", self.n_ff, d), ("down", d, self.n_ff)):
                 matrix(f"{b}ffn_{part}_exps", self.n_experts, rows, k)
-                if self.arch == "qwen2moe":
+                if self.arch in GATED_EXPERTS:
                     matrix(f"{b}ffn_{part}_shexp", rows, k)
-            if self.arch == "qwen2moe":
+            if self.arch in GATED_EXPERTS:
                 tensors[b + "ffn_gate_inp_shexp.weight"] = rng.standard_normal(d).astype(np.float32)
         if self.per_expert_tensors:
             for name in [n for n in tensors if "_exps." in n]:
@@ -166,8 +181,8 @@ class TinyModel:
         return tensors
 
     def format_of(self, name: str, values: np.ndarray) -> str:
-        """Norms, biases and routers stay F32."""
-        if values.ndim < 2 or "ffn_gate_inp" in name:
+        """Norms, biases, convolutions and routers stay F32."""
+        if values.ndim < 2 or "ffn_gate_inp" in name or "conv" in name:
             return "F32"
         named = [f for ending, f in self.formats.items() if name.endswith(ending)]
         wanted = named[0] if named else self.format

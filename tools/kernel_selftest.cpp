@@ -184,6 +184,32 @@ void hash_attention(const KernelTable& table, Hash* hash) {
   }
 }
 
+void hash_recurrent(const KernelTable& table, Hash* hash) {
+  constexpr int64_t kKeys = 19;
+  constexpr int64_t kStride = 90;
+  constexpr int64_t kTokens = 3;
+  const std::vector<float> x = random_floats(53, 4 * kStride);
+  const std::vector<float> w = random_floats(59, 4 * kStride);
+  const std::vector<float> keys = random_floats(61, kTokens * kKeys);
+  const float* taps[] = {x.data() + kStride, x.data(), x.data() + 2 * kStride, x.data() + 3 * kStride};
+  std::vector<float> y(kStride);
+  for (const int64_t n : {1, 7, 16, 37, 89}) {
+    table.convolve(taps, w.data(), 4, n, y.data());
+    hash->add(y);
+    std::vector<float> state = random_floats(67, kKeys * kStride);
+    std::vector<float> out(kTokens * kStride);
+    std::vector<DeltaRow> rows;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const float* k = keys.data() + t * kKeys;
+      rows.push_back({k, t == 1 ? nullptr : keys.data() + (kTokens - 1 - t) * kKeys, x.data() + t * kStride, 0.9f, 0.1f,
+                      out.data() + t * kStride});
+    }
+    table.delta_scan({state.data(), kStride, kKeys, n, rows.data(), kTokens});
+    hash->add(state);
+    hash->add(out);
+  }
+}
+
 // Prints the table's line; returns the hash of everything.
 unsigned long long hash_table(const KernelTable& table, bool verbose) {
   constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,
@@ -206,6 +232,9 @@ unsigned long long hash_table(const KernelTable& table, bool verbose) {
   Hash attention;
   hash_attention(table, &attention);
   finish("attention", attention);
+  Hash recurrent;
+  hash_recurrent(table, &recurrent);
+  finish("recurrent", recurrent);
   std::printf("%s %016llx\n", table.name, all.value());
   std::fflush(stdout);
   return all.value();

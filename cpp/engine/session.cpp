@@ -65,12 +65,12 @@ void Session::set_sampler(const SamplerOptions& options) {
   sampler_options_ = options;
 }
 
-void Session::forward(const TokenBatch& batch, ForwardRequest request, ForwardResult* result) {
+void Session::forward(const TokenBatch& batch, Keep keep, ForwardRequest request, ForwardResult* result) {
   request.check_stop = [this] {
     if (cancelled_.exchange(false)) throw Error(ErrorCode::kCancelled, "stopped on request");
     if (interrupt_check_) interrupt_check_();
   };
-  state_.begin(batch);
+  state_.begin(batch, keep);
   try {
     model_->forward(state_, batch, request, result);
   } catch (...) {
@@ -86,7 +86,7 @@ void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
   request.logits = logits;
   if (speculation_ != nullptr) speculation_->ask(&request);
   ForwardResult result;
-  forward(batch, std::move(request), &result);
+  forward(batch, Keep::kAll, std::move(request), &result);
   std::vector<int32_t> path(tokens.size());
   std::iota(path.begin(), path.end(), 0);
   state_.commit(path);
@@ -105,7 +105,7 @@ void Session::append(std::span<const int32_t> tokens) {
     run_rows(tokens, LogitRows::kLast);
   } catch (...) {
     if (state_.n_committed() > n_before) state_.truncate(n_before);
-    speculation_->forget(n_before);
+    speculation_->forget(state_.n_committed());
     throw;
   }
 }
@@ -129,6 +129,7 @@ void Session::catch_up() {
     return;
   }
   state_.truncate(n_seen);  // to be run again, with the same bits
+  speculation_->forget(state_.n_committed());
   last_logits_.clear();
 }
 
@@ -212,7 +213,7 @@ void Session::speculate(const StepRequest& request, StepRecord* record) {
   ForwardRequest wanted;
   speculation_->ask(&wanted);
   wanted.most_experts = speculation_->most_experts();
-  forward(batch, std::move(wanted), &verified_);
+  forward(batch, Keep::kAnyPath, std::move(wanted), &verified_);
   VerifiedPath path;
   try {
     path = verify(record->tree, record->selected, verified_.logits.data(), tokens_,
@@ -232,7 +233,7 @@ void Session::speculate(const StepRequest& request, StepRecord* record) {
     speculation_->learn(batch, verified_, path.rows, record);
   } catch (...) {
     state_.truncate(n_before);
-    speculation_->forget(n_before);
+    speculation_->forget(state_.n_committed());
     last_logits_ = logits_before;
     throw;
   }
@@ -256,6 +257,16 @@ void Session::restore_costs(const CostProfile& profile) {
   if (speculation_ != nullptr) speculation_->cost().restore(profile);
 }
 
+std::vector<double> Session::selector_state() const {
+  const Busy busy(busy_);
+  return speculation_ == nullptr ? std::vector<double>{} : speculation_->selector().state();
+}
+
+void Session::restore_selector(std::span<const double> state) {
+  const Busy busy(busy_);
+  if (speculation_ != nullptr) speculation_->selector().restore(state);
+}
+
 ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing) {
   const Busy busy(busy_);
   require_nothing_pending();
@@ -265,7 +276,7 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   ForwardRequest request;
   request.routing = routing;
   ForwardResult result;
-  forward(batch, std::move(request), &result);
+  forward(batch, Keep::kAnyPath, std::move(request), &result);
   pending_ = batch.tokens;
   pending_logits_ = result.logits;
   return result;

@@ -65,6 +65,9 @@ class Session {
   // What steps were found to cost, for another session on this model. Empty without a drafter.
   CostProfile cost_profile() const;
   void restore_costs(const CostProfile& profile);
+  // The same of the selector: for sessions with the same drafter, selector and sampling.
+  std::vector<double> selector_state() const;
+  void restore_selector(std::span<const double> state);
 
   // Runs a tree on top of all tokens so far; its rows stay pending until commit or rollback. Logits of every row.
   ForwardResult evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing);
@@ -84,7 +87,7 @@ class Session {
   void set_interrupt_check(std::function<void()> check) { interrupt_check_ = std::move(check); }
 
  private:
-  void forward(const TokenBatch& batch, ForwardRequest request, ForwardResult* result);
+  void forward(const TokenBatch& batch, Keep keep, ForwardRequest request, ForwardResult* result);
   void run_rows(std::span<const int32_t> tokens, LogitRows logits);
   void append(std::span<const int32_t> tokens);
   void run_up_to(int64_t n_tokens);
@@ -98,8 +101,8 @@ class Session {
   SequenceState state_;
   SamplerOptions sampler_options_;
   Sampler sampler_;
-  // As many as state_ has committed, or one more: a last token that has not been run yet. (Or all of them, when a
-  // drafter wants to see how they run.)
+  // As many as state_ has committed, or one more: a last token that has not been run yet. Or any number more, to be run
+  // again: a drafter wants to see how they run, or recurrent layers had to go back further than was asked.
   std::vector<int32_t> tokens_;
   SessionStats stats_;
   mutable std::mutex shown_mutex_;  // held to change tokens_ and stats_, and to read them outside a call

@@ -146,6 +146,7 @@ void Speculation::propose(std::span<const int32_t> history, int64_t max_depth, S
   if (max_depth > 0 && selector_->wants_draft()) {
     DraftLimits limits = limits_;
     limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
+    limits.least_score = selector_->least_score();
     record->tree = drafter_->draft(history, limits, sampler);
     record->tree.check(drafter_->name(), sampler.n_vocab());
     if (record->tree.size() > limits.max_nodes ||

@@ -50,6 +50,7 @@ class Speculation {
 
   bool needs_features() const { return !features_.empty(); }
   MeasuredCost& cost() { return cost_; }
+  Selector& selector() { return *selector_; }
   // False: what is verified is not the target's own output.
   bool lossless() const { return selector_->lossless(); }
   // Of a pass over a tree; see ForwardRequest.

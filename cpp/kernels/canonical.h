@@ -53,6 +53,14 @@
 //     exact and may be skipped.) A query with no position is an error of the caller.
 //
 // C9  A row's expert outputs are kept apart and summed in rank order: y = 0; for rank r: y = fma(weight[r], out[r], y).
+//
+// C10 Causal convolution of one channel, taps t = 0 .. n-1 from the oldest to the current token:
+//       y = 0; for t: y = fma(w[t], x[t], y)
+//
+// C11 Gated delta rule: one column of a head's state S, keys j = 0 .. n-1, one token (Yang et al., arXiv 2412.06464). A
+//     column never depends on its neighbours, and tokens follow one another in order: there is no chunked form.
+//       p = 0; for j: p = fma(k[j], S[j] * decay, p);   d = beta * (v - p)
+//       o = 0; for j: S[j] = fma(k[j], d, S[j] * decay), o = fma(q[j], S[j], o);   out = o
 #pragma once
 
 #include <cmath>

@@ -54,6 +54,26 @@ struct AttendArgs {
   int64_t out_stride;
 };
 
+// One token of one head (canonical.h, C11).
+struct DeltaRow {
+  const float* k;  // [n_keys]
+  const float* q;  // [n_keys]; null: the state moves on and nothing is put out
+  const float* v;  // [n_values]
+  float decay;
+  float beta;
+  float* out;  // [n_values]
+};
+
+// Columns of one head's state, moved over tokens in order.
+struct DeltaScanArgs {
+  float* state;  // [n_keys][n_values], stride state_stride: in and out
+  int64_t state_stride;
+  int64_t n_keys;
+  int64_t n_values;
+  const DeltaRow* rows;  // [n_rows]
+  int64_t n_rows;
+};
+
 using MatmulFn = void (*)(const MatmulArgs&);
 
 struct KernelTable {
@@ -94,6 +114,9 @@ struct KernelTable {
   // rows: [n_rows], all of one KV head. Each row's result is as if it were alone; together they read keys and values
   // from memory once.
   void (*attend)(const AttendArgs* rows, int64_t n_rows);
+  // x: n_taps rows of float [n], oldest first; w: float [n_taps][n]; y: float [n], no row of x (canonical.h, C10).
+  void (*convolve)(const float* const* x, const float* w, int64_t n_taps, int64_t n, float* y);
+  void (*delta_scan)(const DeltaScanArgs& args);
 
   // Limits of one core, for benchmarks. Results have no meaning but must be used.
   uint64_t (*probe_read)(const std::byte* data, int64_t size_bytes);  // plain reads in address order

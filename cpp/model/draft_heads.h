@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "cpp/model/weights.h"
 
 namespace expertree {
+
+class Model;
 
 // One decoder layer over [norm(embedding); norm(state)] (EAGLE-3, arXiv 2503.01840).
 struct Eagle3Head {
@@ -45,6 +48,15 @@ struct MedusaHeads {
   std::vector<int32_t> target_ids;  // [draft vocabulary]
   PageBuffer arena;
   PageBuffer output_rows;
+};
+
+// A further layer of the model, over input [norm(embedding); norm(state)], where the state is the normalised output of the
+// model's last layer, or of this one (multi-token prediction, DeepSeek-V3, arXiv 2412.19437; "NextN").
+struct NextnBlock {
+  FloatVector embedding_norm, state_norm;  // [n_embd]
+  WeightMatrix input;                      // [n_embd][2 * n_embd]
+  WeightMatrix token_embd;                 // the target's own when the block has none
+  std::shared_ptr<Model> layer;            // of this one layer, which is given its inputs
 };
 
 // Scores of every layer's experts for a token, linear in what the EAGLE-3 head reads for it.

@@ -15,10 +15,15 @@ constexpr int64_t kChunkRows = 512;
 
 }  // namespace
 
-Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(model.backend_) {}
+Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_) {
+  const auto has = [this](Mixer mixer) { return std::ranges::find(h_.mixers, mixer) != h_.mixers.end(); };
+  if (has(Mixer::kDeltaNet)) delta_net_ = std::make_unique<DeltaNet>(h_, backend_);
+  if (has(Mixer::kShortConv)) short_conv_ = std::make_unique<ShortConv>(h_, backend_);
+}
 
 void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result) {
-  const int64_t n = batch.size();
+  const int64_t first = request.first_row;
+  const int64_t n = batch.size() - first;
   const int64_t n_logit_rows = request.logits == LogitRows::kAll ? n : request.logits == LogitRows::kLast ? 1 : 0;
   require_memory(static_cast<uint64_t>(n_logit_rows * h_.n_vocab) * sizeof(float), "the logits of this batch");
   result->logits.resize(static_cast<size_t>(n_logit_rows * h_.n_vocab));
@@ -26,20 +31,30 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
   result->expert_ids.resize(n_routed);
   result->expert_weights.resize(n_routed);
   prepare_hidden(n, request, result);
-  for (int64_t begin = 0; begin < n; begin += kChunkRows) {
+  for (int64_t at = 0; at < n; at += kChunkRows) {
     const Chunk chunk{state,
                       batch,
-                      begin,
-                      std::min(kChunkRows, n - begin),
+                      first + at,
+                      std::min(kChunkRows, n - at),
+                      at,
+                      request.inputs == nullptr ? nullptr : request.inputs + at * h_.n_embd,
                       request.routing ? result : nullptr,
                       request.check_stop,
                       request.most_experts};
+    const bool last_chunk = at + chunk.n == n;
+    // Of rows that nobody asks about the last layer leaves keys and values only.
+    const bool silent = !request.routing && !request.last_hidden && request.logits != LogitRows::kAll &&
+                        (request.logits == LogitRows::kNone || !last_chunk);
     embed(chunk);
     rotary_angles(chunk);
     for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
       if (request.check_stop) request.check_stop();
       tap(chunk, layer, request.tap_layers, result);
-      attention(chunk, layer);
+      if (silent && layer == h_.n_layers - 1 && h_.mixer(layer) == Mixer::kAttention) {
+        leave_keys_values(chunk, layer);
+        continue;
+      }
+      mix(chunk, layer);
       const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
       normed_.reset(chunk.n, h_.n_embd);
       backend_.rms_norm(residual_.data(), w.ffn_norm.data(), h_.rms_eps, &normed_);
@@ -56,9 +71,29 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
   }
 }
 
+void Forward::mix(const Chunk& chunk, int64_t layer) {
+  const Mixer mixer = h_.mixer(layer);
+  if (mixer == Mixer::kAttention) return attention(chunk, layer);
+  const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
+  normed_.reset(chunk.n, h_.n_embd);
+  backend_.rms_norm(residual_.data(), w.attn_norm.data(), h_.rms_eps, &normed_);
+  output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
+  RecurrentState& state = chunk.state.recurrent();
+  if (mixer == Mixer::kDeltaNet) {
+    delta_net_->run(w.delta_net, layer, chunk.begin, normed_, state, output_.data());
+  } else {
+    short_conv_->run(w.short_conv, layer, chunk.begin, normed_, state, output_.data());
+  }
+  add_to_residual(chunk.n, output_.data());
+}
+
 void Forward::embed(const Chunk& chunk) {
   const WeightMatrix& w = m_.weights_.token_embd;
   residual_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
+  if (chunk.inputs != nullptr) {
+    std::copy_n(chunk.inputs, chunk.n * h_.n_embd, residual_.data());
+    return;
+  }
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
     const int64_t token = chunk.batch.tokens[static_cast<size_t>(chunk.begin + r)];
     dequantize_row(w.dtype, w.data + token * w.row_bytes, h_.n_embd, residual_.data() + r * h_.n_embd);
@@ -119,7 +154,7 @@ void Forward::logits(const Chunk& chunk, LogitRows rows, ForwardResult* result) 
   const int64_t first = rows == LogitRows::kLast ? chunk.n - 1 : 0;
   normed_.reset(chunk.n - first, h_.n_embd);
   backend_.rms_norm(residual_.data() + first * h_.n_embd, m_.weights_.output_norm.data(), h_.rms_eps, &normed_);
-  const int64_t first_result = rows == LogitRows::kLast ? 0 : chunk.begin;
+  const int64_t first_result = rows == LogitRows::kLast ? 0 : chunk.at;
   const CpuBackend::Product head[] = {
       {m_.weights_.output, result->logits.data() + first_result * h_.n_vocab, h_.n_vocab}};
   backend_.matmul(normed_, head);

@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "cpp/backend/activations.h"
+#include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
+#include "cpp/model/sequence_state.h"
+#include "cpp/model/short_conv.h"
 
 namespace expertree {
 
@@ -24,6 +28,8 @@ class Forward {
     const TokenBatch& batch;
     int64_t begin;
     int64_t n;
+    int64_t at;           // row of the result that the first of these is
+    const float* inputs;  // [n][n_embd]; null: embeddings
     ForwardResult* routing;  // null: do not record
     const std::function<void()>& check_stop;
     int64_t most_experts;  // 0: any
@@ -32,8 +38,14 @@ class Forward {
   void embed(const Chunk& chunk);
   void rotary_angles(const Chunk& chunk);
   void attention(const Chunk& chunk, int64_t layer);
+  void project(const Chunk& chunk, int64_t layer);
+  void leave_keys_values(const Chunk& chunk, int64_t layer);
   void store_keys_values(const Chunk& chunk, int64_t layer);
   void attend(const Chunk& chunk, int64_t layer);
+  void gate_attention(int64_t n);
+  // From one head's query to the next one's.
+  int64_t query_stride() const { return h_.head_dim_k * (h_.gated_attention ? 2 : 1); }
+  void mix(const Chunk& chunk, int64_t layer);
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void mixture(const Chunk& chunk, int64_t layer);
   void route(const Chunk& chunk, int64_t layer);
@@ -51,6 +63,9 @@ class Forward {
   Model& m_;
   const HyperParameters& h_;
   CpuBackend& backend_;
+
+  std::unique_ptr<DeltaNet> delta_net_;    // nullptr: the model has no such layers
+  std::unique_ptr<ShortConv> short_conv_;
 
   // Scratch of one chunk; grows to the largest chunk seen and stays.
   std::vector<float> residual_;   // [n][n_embd]

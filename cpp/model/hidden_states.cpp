@@ -28,7 +28,7 @@ void Forward::tap(const Chunk& chunk, int64_t layer, std::span<const int32_t> ta
     if (tap_layers[static_cast<size_t>(t)] != layer) continue;
     for (int64_t r = 0; r < chunk.n; ++r) {
       std::copy_n(residual_.data() + r * h_.n_embd, h_.n_embd,
-                  result->taps.data() + ((chunk.begin + r) * n_taps + t) * h_.n_embd);
+                  result->taps.data() + ((chunk.at + r) * n_taps + t) * h_.n_embd);
     }
   }
 }
@@ -36,7 +36,7 @@ void Forward::tap(const Chunk& chunk, int64_t layer, std::span<const int32_t> ta
 void Forward::last_hidden(const Chunk& chunk, ForwardResult* result) {
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
     backend_.kernels().rms_norm(residual_.data() + r * h_.n_embd, m_.weights_.output_norm.data(), h_.rms_eps, h_.n_embd,
-                                result->last_hidden.data() + (chunk.begin + r) * h_.n_embd);
+                                result->last_hidden.data() + (chunk.at + r) * h_.n_embd);
   });
 }
 

@@ -53,23 +53,38 @@ PagerOptions pager_options(const HyperParameters& h, const ModelOptions& options
 
 }  // namespace
 
-Model::Model(std::string path, const ModelOptions& options)
-    : path_(std::move(path)),
-      backend_(kernels_for(options.isa), thread_count(options.n_threads), options.activations) {}
+Model::Model(std::string path, std::shared_ptr<CpuBackend> backend)
+    : path_(std::move(path)), backend_(std::move(backend)) {}
 
 Model::~Model() = default;
 
+void Model::set_parts(ModelParts parts, const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts) {
+  h_ = std::move(parts.h);
+  weights_ = std::move(parts.weights);
+  arena_ = std::move(parts.arena);
+  if (!weights_.experts.empty()) experts_ = std::make_unique<ExpertPager>(weights_.experts, reader, experts);
+  rope_ = std::make_unique<Rope>(h_, weights_.rope_factors);
+  forward_ = std::make_unique<Forward>(*this);
+}
+
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
-  std::shared_ptr<Model> model(new Model(path, options));
+  auto backend =
+      std::make_shared<CpuBackend>(kernels_for(options.isa), thread_count(options.n_threads), options.activations);
+  std::shared_ptr<Model> model(new Model(path, std::move(backend)));
   const auto reader = std::make_shared<const GgufReader>(path, options.open);
   if (options.experts.policy != "auto") find_policy(options.experts.policy);  // of a dense model, too
-  model->h_ = read_hyperparameters(*reader);
-  model->weights_ = load_weights(*reader, model->h_, &model->arena_, progress);
-  if (!model->weights_.experts.empty()) {
-    model->experts_ = std::make_unique<ExpertPager>(model->weights_.experts, reader, pager_options(model->h_, options));
-  }
-  model->rope_ = std::make_unique<Rope>(model->h_, model->weights_.rope_factors);
-  model->forward_ = std::make_unique<Forward>(*model);
+  ModelParts parts;
+  parts.h = read_hyperparameters(*reader);
+  parts.weights = load_weights(*reader, parts.h, &parts.arena, progress);
+  const PagerOptions experts = pager_options(parts.h, options);
+  model->set_parts(std::move(parts), reader, experts);
+  return model;
+}
+
+std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts,
+                                         std::shared_ptr<const GgufReader> reader) {
+  std::shared_ptr<Model> model(new Model(host.path_, host.backend_));
+  model->set_parts(std::move(parts), reader, {});
   return model;
 }
 

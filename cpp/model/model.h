@@ -39,6 +39,10 @@ enum class LogitRows : uint8_t { kNone, kLast, kAll };
 struct ForwardRequest {
   LogitRows logits = LogitRows::kAll;
   bool routing = false;  // record every row's experts
+  // Rows before this one have been run by earlier passes over the same pending batch (SequenceState::extend).
+  int64_t first_row = 0;
+  // float [rows][n_embd], what the first layer reads; nullptr: the tokens' embeddings.
+  const float* inputs = nullptr;
   std::vector<int32_t> tap_layers;  // record every row's residual stream as it enters these layers
   bool last_hidden = false;         // record every row's normalised output of the last layer
   // Experts of a layer that all rows together may use, at least n_used; 0: any. It changes the output (MoE-Spec).
@@ -47,6 +51,7 @@ struct ForwardRequest {
   std::function<void()> check_stop;
 };
 
+// Rows are those from first_row on.
 struct ForwardResult {
   std::vector<float> logits;            // [rows asked for][n_vocab]
   std::vector<int32_t> expert_ids;      // [moe layers][rows][n_used], best first
@@ -57,24 +62,35 @@ struct ForwardResult {
 
 class Forward;
 
+// What a model consists of.
+struct ModelParts {
+  HyperParameters h;
+  ModelWeights weights;
+  PageBuffer arena;  // that the weights lie in
+};
+
 class Model {
  public:
   // Throws Error for everything a file or machine can have wrong.
   static std::shared_ptr<Model> load(const std::string& path, const ModelOptions& options,
                                      const LoadProgress& progress);
+  // A further model that runs on `host`'s threads: whoever runs it holds host's lock_backend(). The experts, all of which
+  // it keeps, are of the reader's file.
+  static std::shared_ptr<Model> from_parts(const Model& host, ModelParts parts,
+                                           std::shared_ptr<const GgufReader> reader);
   ~Model();
 
   const std::string& path() const { return path_; }
   const HyperParameters& hyperparameters() const { return h_; }
   const ModelWeights& weights() const { return weights_; }
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
-  const char* isa() const { return backend_.kernels().name; }
-  int n_threads() const { return backend_.n_threads(); }
+  const char* isa() const { return backend_->kernels().name; }
+  int n_threads() const { return backend_->n_threads(); }
   uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
   // nullptr for a model without experts.
   ExpertPager* experts() const { return experts_.get(); }
 
-  CpuBackend& backend() { return backend_; }
+  CpuBackend& backend() { return *backend_; }
   // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
   std::unique_lock<std::mutex> lock_backend() { return std::unique_lock<std::mutex>(mutex_); }
 
@@ -84,7 +100,8 @@ class Model {
 
  private:
   friend class Forward;
-  Model(std::string path, const ModelOptions& options);
+  Model(std::string path, std::shared_ptr<CpuBackend> backend);
+  void set_parts(ModelParts parts, const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
 
   std::string path_;
   HyperParameters h_;
@@ -92,7 +109,7 @@ class Model {
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
   std::unique_ptr<Rope> rope_;
-  CpuBackend backend_;
+  std::shared_ptr<CpuBackend> backend_;
   std::mutex mutex_;
   std::unique_ptr<Forward> forward_;
 };

@@ -55,7 +55,8 @@ void Forward::route(const Chunk& chunk, int64_t layer) {
     backend_.pool().parallel_for(chunk.n, choose);
   }
   if (chunk.routing == nullptr) return;
-  const int64_t base = (w.moe_layer * chunk.batch.size() + chunk.begin) * n_used;
+  const int64_t n_rows = chunk.batch.size() - (chunk.begin - chunk.at);
+  const int64_t base = (w.moe_layer * n_rows + chunk.at) * n_used;
   std::copy_n(chosen_.data(), chunk.n * n_used, chunk.routing->expert_ids.data() + base);
   std::copy_n(weights_.data(), chunk.n * n_used, chunk.routing->expert_weights.data() + base);
 }

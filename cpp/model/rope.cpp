@@ -3,12 +3,24 @@
 #include <cmath>
 
 namespace expertree {
+namespace {
+
+// Whether text turns this pair: its position stands in sections 0 to 2, which take pairs in turn, and 0 in the rest.
+bool turns(const std::array<int64_t, 4>& sections, int64_t pair) {
+  const int64_t n = sections[0] + sections[1] + sections[2] + sections[3];
+  if (n == 0) return true;
+  const int64_t place = pair % n;
+  return place < 3 * sections[static_cast<size_t>(place % 3)];
+}
+
+}  // namespace
 
 Rope::Rope(const HyperParameters& h, std::span<const float> factors) : style_(h.rope_style) {
   for (int64_t i = 0; i < h.n_rot / 2; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(h.n_rot);
     const double factor = factors.empty() ? 1.0 : static_cast<double>(factors[static_cast<size_t>(i)]);
-    frequencies_.push_back(std::pow(h.rope_base, exponent) * h.rope_frequency_scale / factor);
+    const double frequency = std::pow(h.rope_base, exponent) * h.rope_frequency_scale / factor;
+    frequencies_.push_back(turns(h.rope_sections, i) ? frequency : 0.0);
   }
 }
 

@@ -11,30 +11,39 @@ namespace {
 
 constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
 
+std::vector<int64_t> kv_layers(const HyperParameters& h) {
+  std::vector<int64_t> layers;
+  int64_t n = 0;
+  for (int64_t i = 0; i < h.n_layers; ++i) layers.push_back(h.mixer(i) == Mixer::kAttention ? n++ : -1);
+  return layers;
+}
+
 uint64_t plane_bytes(const HyperParameters& h, int64_t n_cells, int64_t head_dim) {
-  return static_cast<uint64_t>(h.n_layers * h.n_kv_heads * n_cells * head_dim + kOverreadFloats) * sizeof(float);
+  const std::vector<int64_t> layers = kv_layers(h);
+  const int64_t n_layers = h.n_layers - std::ranges::count(layers, -1);
+  return static_cast<uint64_t>(n_layers * h.n_kv_heads * n_cells * head_dim + kOverreadFloats) * sizeof(float);
 }
 
 }  // namespace
 
 uint64_t SequenceState::bytes_needed(const HyperParameters& h, int64_t n_ctx) {
-  return plane_bytes(h, n_ctx, h.head_dim_k) + plane_bytes(h, n_ctx, h.head_dim_v);
+  return plane_bytes(h, n_ctx, h.head_dim_k) + plane_bytes(h, n_ctx, h.head_dim_v) + RecurrentState::bytes_needed(h);
 }
 
 SequenceState::SequenceState(const HyperParameters& h, int64_t n_ctx)
-    : n_layers_(h.n_layers),
+    : kv_layer_(kv_layers(h)),
       n_heads_(h.n_kv_heads),
       h_dim_k_(h.head_dim_k),
       h_dim_v_(h.head_dim_v),
       n_ctx_(n_ctx),
-      n_cells_(n_ctx + kTreeCells) {
+      n_cells_(n_ctx + kTreeCells),
+      recurrent_(h) {
   require_memory(bytes_needed(h, n_ctx), "a KV cache for " + std::to_string(n_ctx) + " tokens");
   k_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_k_), "the KV cache");
   v_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_v_), "the KV cache");
 }
 
-void SequenceState::begin(const TokenBatch& batch) {
-  ET_CHECK(paths_.empty());
+void SequenceState::require_room(const TokenBatch& batch) const {
   int64_t deepest = 0;
   for (const int32_t depth : batch.depths) deepest = std::max<int64_t>(deepest, depth);
   if (n_committed_ + deepest >= n_ctx_) {
@@ -47,9 +56,28 @@ void SequenceState::begin(const TokenBatch& batch) {
                                                 std::to_string(n_committed_) + " tokens does not fit; at most " +
                                                 std::to_string(n_cells_ - n_committed_) + " rows fit here");
   }
+}
+
+void SequenceState::begin(const TokenBatch& batch, Keep keep) {
+  ET_CHECK(paths_.empty());
+  require_room(batch);
+  recurrent_.begin(batch.parents, keep);
+  add_rows(batch);
+}
+
+void SequenceState::extend(const TokenBatch& batch) {
+  ET_CHECK(parents_.size() <= batch.parents.size() &&
+           std::equal(parents_.begin(), parents_.end(), batch.parents.begin()));
+  require_room(batch);
+  add_rows(batch);
+}
+
+// Those that are not there yet.
+void SequenceState::add_rows(const TokenBatch& batch) {
+  const int64_t first = n_pending();
   parents_ = batch.parents;
   paths_.resize(parents_.size());
-  for (int64_t r = 0; r < batch.size(); ++r) {
+  for (int64_t r = first; r < batch.size(); ++r) {
     PathCells& path = paths_[static_cast<size_t>(r)];
     const int32_t parent = parents_[static_cast<size_t>(r)];
     if (parent >= 0) {
@@ -67,7 +95,8 @@ void SequenceState::begin(const TokenBatch& batch) {
 }
 
 void SequenceState::move_cell(int64_t from, int64_t to) {
-  for (int64_t layer = 0; layer < n_layers_; ++layer) {
+  for (int64_t layer = 0; layer < std::ssize(kv_layer_); ++layer) {
+    if (kv_layer_[static_cast<size_t>(layer)] < 0) continue;
     for (int64_t head = 0; head < n_heads_; ++head) {
       float* k = keys(layer, head);
       float* v = values(layer, head);
@@ -93,6 +122,7 @@ void SequenceState::commit(std::span<const int32_t> path) {
     if (cell(row) != to) move_cell(cell(row), to);
     ++to;
   }
+  recurrent_.commit(path);
   n_committed_ = to;
   rollback();
 }
@@ -100,16 +130,18 @@ void SequenceState::commit(std::span<const int32_t> path) {
 void SequenceState::rollback() {
   parents_.clear();
   paths_.clear();
+  recurrent_.rollback();
 }
 
-void SequenceState::truncate(int64_t length) {
+int64_t SequenceState::truncate(int64_t length) {
   if (length < 0 || length > n_committed_ || n_pending() > 0) {
     throw Error(ErrorCode::kInvalidRequest, "cannot go back to length " + std::to_string(length) +
                                                 ": the sequence has " + std::to_string(n_committed_) +
                                                 " committed tokens and " + std::to_string(n_pending()) +
                                                 " pending ones");
   }
-  n_committed_ = length;
+  n_committed_ = recurrent_.truncate(length);
+  return n_committed_;
 }
 
 SequenceState SequenceState::branch(const HyperParameters& h) const {
@@ -117,8 +149,10 @@ SequenceState SequenceState::branch(const HyperParameters& h) const {
   copy.n_committed_ = n_committed_;
   copy.parents_ = parents_;
   copy.paths_ = paths_;
+  recurrent_.copy_to(&copy.recurrent_);
   const int64_t used = n_committed_ + n_pending();
-  for (int64_t layer = 0; layer < n_layers_; ++layer) {
+  for (int64_t layer = 0; layer < std::ssize(kv_layer_); ++layer) {
+    if (kv_layer_[static_cast<size_t>(layer)] < 0) continue;
     for (int64_t head = 0; head < n_heads_; ++head) {
       std::memcpy(copy.keys(layer, head), keys(layer, head), static_cast<size_t>(used * h_dim_k_) * sizeof(float));
       std::memcpy(copy.values(layer, head), values(layer, head), static_cast<size_t>(used * h_dim_v_) * sizeof(float));

@@ -1,5 +1,5 @@
-// What a sequence leaves behind in the model: the KV cache. A recurrent state will stand beside it under the same
-// four verbs: begin a batch of rows, commit a path of them, roll all of them back, truncate to a length.
+// What a sequence leaves behind in the model: the KV cache of layers with attention, the state of recurrent layers. Four
+// verbs: begin a batch of rows, commit a path of them, roll all of them back, truncate to a length.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "cpp/base/memory.h"
 #include "cpp/model/hyperparameters.h"
+#include "cpp/model/recurrent_state.h"
 #include "cpp/model/token_batch.h"
 
 namespace expertree {
@@ -31,14 +32,19 @@ class SequenceState {
   int64_t n_pending() const { return static_cast<int64_t>(paths_.size()); }
 
   // Takes cells for the rows. Throws kInvalidRequest when a position reaches n_ctx or the rows outnumber the cells;
-  // nothing has changed then. There must be no pending rows.
-  void begin(const TokenBatch& batch);
+  // nothing has changed then. There must be no pending rows. Keep::kAll, which needs a chain, promises that commit() will
+  // be given all rows or none: recurrent layers then keep no terms of single rows.
+  void begin(const TokenBatch& batch, Keep keep = Keep::kAnyPath);
+  // The pending batch with further rows behind it: for a tree that grows as it is run. Not for recurrent layers.
+  void extend(const TokenBatch& batch);
   // Keeps the rows of `path` (each the child of the one before, the first without a parent), drops the others.
   // Throws kInvalidRequest for anything else; nothing has changed then.
   void commit(std::span<const int32_t> path);
   void rollback();
-  // Forgets the committed positions from `length` on. Throws kInvalidRequest when there are fewer, or rows pending.
-  void truncate(int64_t length);
+  // Forgets the committed positions from `length` on, and returns the new length. It is less than `length` when recurrent
+  // layers do not have their state there any more: the caller then runs the tokens in between again. Throws
+  // kInvalidRequest when there are fewer positions, or rows pending.
+  int64_t truncate(int64_t length);
   // An independent copy, pending rows included.
   SequenceState branch(const HyperParameters& h) const;
 
@@ -46,15 +52,21 @@ class SequenceState {
   int64_t cell(int64_t r) const { return n_committed_ + r; }
   const PathCells& path(int64_t r) const { return paths_[static_cast<size_t>(r)]; }
 
-  // Keys and values of one layer and KV head: float [cell][head_dim].
+  RecurrentState& recurrent() { return recurrent_; }
+
+  // Keys and values of one layer with attention and KV head: float [cell][head_dim].
   float* keys(int64_t layer, int64_t head) const { return k_.as<float>() + plane(layer, head) * h_dim_k_; }
   float* values(int64_t layer, int64_t head) const { return v_.as<float>() + plane(layer, head) * h_dim_v_; }
 
  private:
-  int64_t plane(int64_t layer, int64_t head) const { return (layer * n_heads_ + head) * n_cells_; }
+  int64_t plane(int64_t layer, int64_t head) const {
+    return (kv_layer_[static_cast<size_t>(layer)] * n_heads_ + head) * n_cells_;
+  }
+  void require_room(const TokenBatch& batch) const;
+  void add_rows(const TokenBatch& batch);
   void move_cell(int64_t from, int64_t to);
 
-  int64_t n_layers_;
+  std::vector<int64_t> kv_layer_;  // by layer of the model; -1: no attention
   int64_t n_heads_;  // KV heads
   int64_t h_dim_k_;
   int64_t h_dim_v_;
@@ -65,6 +77,7 @@ class SequenceState {
   std::vector<PathCells> paths_;  // of pending rows
   PageBuffer k_;
   PageBuffer v_;
+  RecurrentState recurrent_;
 };
 
 }  // namespace expertree

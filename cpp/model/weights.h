@@ -17,6 +17,25 @@ struct AttentionWeights {
   FloatVector q_norm, k_norm;  // [head_dim] or [whole projection]
 };
 
+// A layer of the gated delta net.
+struct DeltaNetWeights {
+  WeightMatrix qkv;    // [n_channels][n_embd]: queries and keys of all key heads, values of all value heads
+  WeightMatrix gate;   // [n_values][n_embd], of the output
+  WeightMatrix alpha;  // [n_value_heads][n_embd]: decay = exp(softplus(alpha x + dt) * a)
+  WeightMatrix beta;   // [n_value_heads][n_embd]
+  WeightMatrix output;  // [n_embd][n_values]
+  FloatVector conv;     // [n_taps][n_channels]
+  FloatVector dt, a;    // [n_value_heads]
+  FloatVector norm;     // [head_dim], of each head's output
+};
+
+// A short convolution: in gives b, c, x; out reads c * conv(b * x).
+struct ShortConvWeights {
+  WeightMatrix in;    // [3 * n_embd][n_embd]
+  WeightMatrix output;  // [n_embd][n_embd]
+  FloatVector conv;   // [n_taps][n_embd]
+};
+
 struct FeedForwardWeights {
   WeightMatrix gate, up, down;
 };
@@ -30,7 +49,9 @@ struct MoeWeights {
 
 struct LayerWeights {
   FloatVector attn_norm, ffn_norm;  // [n_embd]
-  AttentionWeights attention;
+  AttentionWeights attention;  // of these three the one that the layer's mixer reads
+  DeltaNetWeights delta_net;
+  ShortConvWeights short_conv;
   FeedForwardWeights dense;  // present when moe.moe_layer < 0
   MoeWeights moe;
 };

@@ -6,6 +6,10 @@
 namespace expertree {
 namespace {
 
+constexpr double kLeastSlope = 0.05;
+constexpr double kMostSlope = 10.0;
+constexpr double kMostOffset = 10.0;
+
 double log_odds(float score) {
   const double s = std::clamp(static_cast<double>(score), 1e-4, 1.0 - 1e-4);
   return std::log(s / (1.0 - s));
@@ -16,6 +20,16 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 }  // namespace
 
 double AcceptanceFit::probability(float score) const { return sigmoid(slope_ * log_odds(score) + offset_); }
+
+float AcceptanceFit::score(double probability) const {
+  const double p = std::clamp(probability, 1e-4, 1.0 - 1e-4);
+  return static_cast<float>(sigmoid((std::log(p / (1.0 - p)) - offset_) / slope_));
+}
+
+void AcceptanceFit::restore(double slope, double offset) {
+  slope_ = std::clamp(slope, kLeastSlope, kMostSlope);
+  offset_ = std::clamp(offset, -kMostOffset, kMostOffset);
+}
 
 void AcceptanceFit::observe(float score, bool accepted) {
   const double x = log_odds(score);
@@ -29,8 +43,8 @@ void AcceptanceFit::observe(float score, bool accepted) {
   const double b = oo_ + kRidge;
   const double determinant = a * b - so_ * so_;
   // The map must rise with the score.
-  slope_ = std::clamp(slope_ + (b * x - so_) * error / determinant, 0.05, 10.0);
-  offset_ = std::clamp(offset_ + (a - so_ * x) * error / determinant, -10.0, 10.0);
+  slope_ = std::clamp(slope_ + (b * x - so_) * error / determinant, kLeastSlope, kMostSlope);
+  offset_ = std::clamp(offset_ + (a - so_ * x) * error / determinant, -kMostOffset, kMostOffset);
 }
 
 }  // namespace expertree

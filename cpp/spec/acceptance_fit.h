@@ -1,6 +1,8 @@
 // From a drafter's score of a node to the probability that the target accepts it, learned from verified nodes.
 #pragma once
 
+#include <vector>
+
 namespace expertree {
 
 // Platt's form (1999) on the score's log odds: A = sigmoid(slope * logit(S) + offset), at first A = S. Fitted by Newton
@@ -9,6 +11,12 @@ class AcceptanceFit {
  public:
   double probability(float score) const;
   void observe(float score, bool accepted);
+
+  // The score that is mapped to a probability.
+  float score(double probability) const;
+  // {slope, offset}, for the next session. An earlier fit is a better start than A = S, and counts no more than that.
+  std::vector<double> state() const { return {slope_, offset_}; }
+  void restore(double slope, double offset);
 
   double slope() const { return slope_; }
   double offset() const { return offset_; }

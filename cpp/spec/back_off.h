@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <span>
 
 namespace expertree {
 
@@ -16,8 +18,8 @@ struct IterationOutcome {
 };
 
 // Utility = tokens per iteration / (seconds per iteration / seconds of a plain iteration), over a fading window of
-// iterations with a draft. When a window ends clearly below 1, drafting rests, twice as long each time; then a short
-// window decides. Not thread-safe.
+// iterations with a draft. When a window ends below 1, or a part of it clearly below, drafting rests, twice as long each
+// time; then a few iterations decide. Not thread-safe.
 class BackOff {
  public:
   bool resting() const { return rest_left_ > 0; }
@@ -35,20 +37,34 @@ class BackOff {
     if (!outcome.drafted) return;
     tokens_ = kKeep * tokens_ + static_cast<double>(outcome.n_tokens);
     seconds_ = kKeep * seconds_ + outcome.draft_seconds + outcome.verify_seconds;
-    if (--window_left_ > 0) return;
-    window_left_ = kWindowSteps;
+    ++n_window_;
     const double plain = plain_weight_ > 0.0 ? plain_sum_ / plain_weight_ : expected_plain;
-    if (tokens_ * plain >= kLeastUtility * seconds_) {
+    const double utility = tokens_ * plain / seconds_;
+    const bool is_over = n_window_ >= window_;
+    if (utility < (is_over ? kLeastUtility : kHopeless) && n_window_ >= kTrialSteps) {
+      rest_left_ = next_rest_;
+      next_rest_ = std::min(2 * next_rest_, kLongestRest);
+    } else if (is_over) {
+      n_window_ = 0;
+      window_ = kWindowSteps;
       next_rest_ = kFirstRest;
-      return;
     }
-    rest_left_ = next_rest_;
-    next_rest_ = std::min(2 * next_rest_, kLongestRest);
+  }
+
+  // How drafting went, for the next session: where it rested, that one begins with a trial.
+  std::array<double, 3> state() const { return {tokens_, seconds_, static_cast<double>(next_rest_)}; }
+  void restore(std::span<const double> state) {
+    if (state.size() != 3 || !(state[1] > 0.0)) return;
+    tokens_ = state[0];
+    seconds_ = state[1];
+    next_rest_ = std::clamp(static_cast<int64_t>(state[2]), kFirstRest, kLongestRest);
+    if (next_rest_ > kFirstRest) start_trial();
   }
 
  private:
   void start_trial() {
-    window_left_ = kTrialSteps;
+    n_window_ = 0;
+    window_ = kTrialSteps;
     // What was measured before the rest counts, but less than what comes.
     tokens_ *= 0.25;
     seconds_ *= 0.25;
@@ -56,9 +72,10 @@ class BackOff {
 
   static constexpr int64_t kTrialSteps = 4;
   static constexpr int64_t kWindowSteps = 16;
-  static constexpr int64_t kFirstRest = 16;
+  static constexpr int64_t kFirstRest = 32;
   static constexpr int64_t kLongestRest = 1024;
   static constexpr double kLeastUtility = 0.99;  // noise must not stop a drafter that costs nothing
+  static constexpr double kHopeless = 0.85;      // ends a window early
   static constexpr double kKeep = 0.95;
   static constexpr double kPlainKeep = 0.9;
 
@@ -66,7 +83,8 @@ class BackOff {
   double seconds_ = 0.0;
   double plain_weight_ = 0.0;
   double plain_sum_ = 0.0;
-  int64_t window_left_ = kWindowSteps;
+  int64_t n_window_ = 0;  // iterations with a draft, of window_
+  int64_t window_ = kWindowSteps;
   int64_t rest_left_ = 0;
   int64_t next_rest_ = kFirstRest;
 };

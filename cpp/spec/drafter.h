@@ -14,6 +14,7 @@ struct DraftLimits {
   int32_t max_nodes = 32;
   int32_t max_depth = 4;
   int32_t top_k = 8;  // children per expanded node, and nodes expanded per depth
+  float least_score = 0.0f;  // nodes that score less would not be verified, so need not be drafted
 };
 
 // Hidden states of the target that a drafter asks for.

@@ -4,6 +4,7 @@
 #include "cpp/spec/drafters/eagle3.h"
 #include "cpp/spec/drafters/medusa.h"
 #include "cpp/spec/drafters/model.h"
+#include "cpp/spec/drafters/mtp.h"
 #include "cpp/spec/drafters/ngram.h"
 
 namespace expertree {
@@ -25,10 +26,15 @@ std::unique_ptr<Drafter> make_model(const std::string& argument, const DrafterCo
   return make_model_drafter(argument, context.target, context.n_ctx);
 }
 
+std::unique_ptr<Drafter> make_mtp(const std::string&, const DrafterContext& context) {
+  return make_mtp_drafter(context.target, context.n_ctx);
+}
+
 constexpr DrafterRow kDrafters[] = {
     {"ngram", "", "what followed the last tokens earlier in the text; needs no model", make_ngram},
     {"eagle3", "FILE", "an EAGLE-3 head trained for this model", make_eagle3},
     {"medusa", "FILE", "Medusa heads trained for this model", make_medusa},
+    {"mtp", "", "the block that some models carry to predict further tokens", make_mtp},
     {"model", "FILE", "a smaller model with the same vocabulary", make_model},
 };
 

@@ -37,6 +37,11 @@ class Selector {
   virtual void observe(const StepOutcome&) {}
   // Asked before drafting: false saves the drafting time of a step that will be plain anyway.
   virtual bool wants_draft() { return true; }
+  // Nodes that a drafter scores lower would not be selected whatever their experts cost.
+  virtual float least_score() const { return 0.0f; }
+  // What was learned, for the next session with the same drafter and sampling; restore() takes what state() gave.
+  virtual std::vector<double> state() const { return {}; }
+  virtual void restore(std::span<const double>) {}
 };
 
 // spec: NAME or NAME:ARGUMENT, as on the command line ("chain:3"). Throws kInvalidRequest, naming what there is.

@@ -42,7 +42,7 @@ HAS_EXPERT_PAGING = True
 _SHOWN_SHARES = (0.25, 0.5, 0.75, 1.0)
 
 _KV_WEIGHT = re.compile(r"^blk\.(\d{1,6})\.attn_(k|v|kv_a_mqa)\.weight$")
-_RECURRENT = re.compile(r"^blk\.(\d{1,6})\.ssm_conv1d\.weight$")
+_RECURRENT = re.compile(r"^blk\.(\d{1,6})\.(ssm_conv1d|shortconv\.conv)\.weight$")
 
 
 class TensorRow(Protocol):
@@ -259,14 +259,20 @@ def _kv_width(tensors: list[TensorRow], facts: _Facts) -> int | None:
 
 
 def _recurrent_bytes(tensors: list[TensorRow], facts: _Facts) -> int:
-    """F32 state of the linear-attention layers of one sequence: the matrix state and the convolution's last inputs."""
+    """What one sequence takes for layers with a recurrent state, F32 (cpp/model/recurrent_state.h): some states, each
+    the matrices and the convolution's last inputs, and the terms of some rows, each its inputs and two numbers per head."""
+    from expertree._core import RECURRENT_STATES, RECURRENT_TERMS
+
     n_layers = sum(1 for tensor in tensors if _RECURRENT.match(tensor.name))
-    inner, state = facts.arch_int("ssm.inner_size"), facts.arch_int("ssm.state_size")
-    kernel, groups = facts.arch_int("ssm.conv_kernel"), facts.arch_int("ssm.group_count")
-    if inner is None or state is None:
-        return 0
-    convolution = max(0, (kernel or 1) - 1) * (inner + 2 * (groups or 0) * state)
-    return max(0, 4 * n_layers * (inner * state + convolution))
+    inner, state = facts.arch_int("ssm.inner_size") or 0, facts.arch_int("ssm.state_size") or 0
+    groups, heads = facts.arch_int("ssm.group_count") or 0, facts.arch_int("ssm.time_step_rank") or 0
+    taps, channels = facts.arch_int("ssm.conv_kernel") or 1, inner + 2 * groups * state
+    short_taps, width = facts.arch_int("shortconv.l_cache"), facts.arch_int("embedding_length")
+    if short_taps is not None and width is not None:
+        taps, channels = short_taps, width
+    per_state = inner * state + max(0, taps - 1) * channels
+    per_row = channels + 2 * heads
+    return max(0, 4 * n_layers * (int(RECURRENT_STATES) * per_state + int(RECURRENT_TERMS) * per_row))
 
 
 def _need(tensors: list[TensorRow], facts: _Facts, experts: Experts | None, min_expert_bytes: int, n_ctx: int) -> Need:

@@ -79,6 +79,7 @@ class Model:
         self.path = Path(path)
         self._pre = pre
         self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
+        self._selector_states: dict[str, list[float]] = {}
         self._record_path = _record_path(record, self.path)
         profile = _saved_profile(record, self._record_path)
         try:

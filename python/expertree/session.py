@@ -58,6 +58,9 @@ class Session:
             speculation.apply(self._core)
             if model._step_costs is not None:
                 _core.restore_costs(self._core, model._step_costs)
+            self._learned_key = f"{speculation.draft} {speculation.select} {sampling}" if speculation.is_named else None
+            if self._learned_key in model._selector_states:
+                _core.restore_selector(self._core, model._selector_states[self._learned_key])
 
     @property
     def model(self) -> Model:
@@ -120,9 +123,11 @@ class Session:
         return None if record is None else Step(record.tokens, record)
 
     def remember_costs(self) -> None:
-        """Tells the model what steps were found to cost, for its next session that drafts."""
+        """Tells the model what steps were found to cost and drafts to bring, for its next session that drafts."""
         if self.speculates:
             self._model._step_costs = _core.cost_profile(self._core)
+            if self._learned_key is not None:
+                self._model._selector_states[self._learned_key] = _core.selector_state(self._core)
 
     def __iter__(self) -> Iterator[Step]:
         while (step := self.step()) is not None:

@@ -230,6 +230,8 @@ void bind_engine(nb::module_& m) {
       "Instruction sets that run on this machine, best first.");
   m.def("architecture_names", &architecture_names, "general.architecture values that this build runs.");
   m.def("available_memory_bytes", &available_memory_bytes);
+  m.attr("RECURRENT_STATES") = static_cast<int>(RecurrentState::kStates);
+  m.attr("RECURRENT_TERMS") = static_cast<int>(RecurrentState::kUsualTerms);
 }
 
 }  // namespace expertree

@@ -288,6 +288,10 @@ void bind_speculation(nb::module_& m) {
   nb::class_<CostProfile>(m, "CostProfile", "What steps were found to cost.");
   m.def("cost_profile", &Session::cost_profile, "session"_a);
   m.def("restore_costs", &Session::restore_costs, "session"_a, "profile"_a);
+  m.def("selector_state", &Session::selector_state, "session"_a);
+  m.def(
+      "restore_selector", [](Session& session, const std::vector<double>& state) { session.restore_selector(state); },
+      "session"_a, "state"_a);
   m.def(
       "set_speculation",
       [](Session& session, const nb::object& draft, const nb::object& select, const nb::object& predict,

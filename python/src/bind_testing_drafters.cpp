@@ -15,6 +15,7 @@
 #include "cpp/model/model.h"
 #include "cpp/spec/drafter_table.h"
 #include "cpp/spec/drafters/eagle3.h"
+#include "cpp/spec/drafters/mtp.h"
 #include "cpp/spec/predictor.h"
 #include "python/src/bindings.h"
 
@@ -60,6 +61,26 @@ class DrafterUnderTest {
     return *eagle3;
   }
 
+  using Expansions = std::vector<std::tuple<int32_t, int32_t, std::vector<float>>>;
+
+  void keep_expansions() {
+    if (auto* mtp = dynamic_cast<MtpDrafter*>(drafter_.get())) return mtp->keep_expansions(true);
+    eagle3().keep_expansions(true);
+  }
+
+  Expansions expansions() {
+    Expansions list;
+    const auto add = [&](const auto& expansions) {
+      for (const auto& e : expansions) list.emplace_back(e.token, e.parent, e.logits);
+    };
+    if (auto* mtp = dynamic_cast<MtpDrafter*>(drafter_.get())) {
+      add(mtp->expansions());
+    } else {
+      add(eagle3().expansions());
+    }
+    return list;
+  }
+
   // Of the last drafted tree: [1 + nodes][layers][n_used].
   nb::object predict(const std::string& spec, int32_t root) {
     const HyperParameters& h = model_->hyperparameters();
@@ -89,13 +110,8 @@ void bind_drafter(nb::module_& m) {
       .def("truncate", [](DrafterUnderTest& d, int64_t length) { d.drafter().truncate(length); })
       .def("draft", &DrafterUnderTest::draft, "history"_a, "limits"_a, "sampler"_a,
            "limits: (nodes, depth, top_k). (tokens, parents, depths, scores).")
-      .def("keep_expansions", [](DrafterUnderTest& d) { d.eagle3().keep_expansions(true); })
-      .def("expansions",
-           [](DrafterUnderTest& d) {
-             std::vector<std::tuple<int32_t, int32_t, std::vector<float>>> list;
-             for (auto& e : d.eagle3().expansions()) list.emplace_back(e.token, e.parent, std::move(e.logits));
-             return list;
-           })
+      .def("keep_expansions", &DrafterUnderTest::keep_expansions)
+      .def("expansions", &DrafterUnderTest::expansions, "[(token, expansion of its parent, logits)]")
       .def("predict", &DrafterUnderTest::predict, "spec"_a, "root"_a);
 }
 

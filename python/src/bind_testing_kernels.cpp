@@ -8,8 +8,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +21,7 @@
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/tensor/dtype.h"
 #include "python/src/bind_testing_kernels.h"
+#include "python/src/guarded_array.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -55,35 +54,6 @@ using Indices = std::optional<In1<int32_t>>;
 
 // A NaN no arithmetic makes: what an output holds before a kernel writes it.
 constexpr uint32_t kUntouchedBits = 0x7fc5e771u;
-
-// Elements that end `gap_bytes` before a page without access.
-template <typename T>
-class GuardedArray {
- public:
-  explicit GuardedArray(int64_t count, int64_t gap_bytes = 0) {
-    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-    const size_t need = static_cast<size_t>(count) * sizeof(T) + static_cast<size_t>(gap_bytes);
-    mapped_bytes_ = (need + page - 1) / page * page + page;
-    void* mapped = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "mmap of a guarded test buffer failed");
-    mapped_ = static_cast<std::byte*>(mapped);
-    ET_CHECK(mprotect(mapped_ + mapped_bytes_ - page, page, PROT_NONE) == 0);
-    data_ = reinterpret_cast<T*>(mapped_ + mapped_bytes_ - page - need);
-  }
-  GuardedArray(const T* source, int64_t count, int64_t gap_bytes = 0) : GuardedArray(count, gap_bytes) {
-    if (count > 0) std::memcpy(static_cast<void*>(data_), source, static_cast<size_t>(count) * sizeof(T));
-  }
-  ~GuardedArray() { munmap(mapped_, mapped_bytes_); }
-  GuardedArray(const GuardedArray&) = delete;
-  GuardedArray& operator=(const GuardedArray&) = delete;
-
-  T* data() const { return data_; }
-
- private:
-  std::byte* mapped_;
-  size_t mapped_bytes_;
-  T* data_;
-};
 
 // A fresh numpy array of the given shape that owns a copy of `source`.
 template <typename T>

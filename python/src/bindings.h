@@ -16,6 +16,7 @@ void bind_testing_drafters(nanobind::module_& m);
 void bind_testing_io(nanobind::module_& m);
 void bind_testing_kernels(nanobind::module_& m);
 void bind_testing_pager(nanobind::module_& m);
+void bind_testing_recurrent(nanobind::module_& m);
 void bind_testing_sample(nanobind::module_& m);
 void bind_testing_spec(nanobind::module_& m);
 void bind_testing_spec_prices(nanobind::module_& m);

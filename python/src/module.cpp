@@ -60,6 +60,7 @@ NB_MODULE(_core, m) {
   expertree::bind_testing_io(testing);
   expertree::bind_testing_kernels(testing);
   expertree::bind_testing_pager(testing);
+  expertree::bind_testing_recurrent(testing);
   expertree::bind_testing_sample(testing);
   expertree::bind_testing_spec(testing);
   expertree::bind_testing_spec_prices(testing);

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parent.parent / "conformance"
-F32_MODELS = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe")
+F32_MODELS = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe", "qwen35", "qwen35moe", "qwen3next")
 QUANTISED = "F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
 
 

@@ -221,7 +221,7 @@ def expected_continuations(history: list[int]) -> dict[int, float]:
         counts: dict[int, int] = {}
         for end in ends:
             counts[history[end]] = counts.get(history[end], 0) + 1
-        escaped = len(counts) / (len(ends) * length + len(counts))
+        escaped = 3 * len(counts) / (len(ends) * length + 3 * len(counts))
         for token, count in counts.items():
             found[token] = found.get(token, 0.0) + weight * (1 - escaped) * count / len(ends)
         weight *= escaped

@@ -14,6 +14,7 @@ from expertree.inspect_model import WORKING_BYTES, ModelDescription, describe, r
 from expertree.machine_memory import MachineMemory, read_machine_memory
 from expertree.quantity_text import bytes_text, count_text, safe_text
 from rich.console import Console
+from tiny_model import RECURRENT_ARCHITECTURES
 
 WIDTH, N_EXPERTS, N_VOCAB, FFN = 64, 8, 10, 32
 Q8_0_ROW = WIDTH // 32 * 34  # bytes of a row of WIDTH
@@ -446,3 +447,11 @@ def test_an_architecture_that_is_not_run(tmp_path):
     assert d.verdict.fits == "no"
     assert "mamba9" in d.verdict.text
     assert d.verdict.remedy is not None and "qwen3moe" in d.verdict.remedy
+
+
+@pytest.mark.parametrize("arch", RECURRENT_ARCHITECTURES)
+def test_memory_of_recurrent_models_is_what_a_session_takes(arch, tiny, load_tiny):
+    need = describe(tiny(arch=arch), n_ctx=100, memory=PLENTY).need
+    assert need.recurrent_bytes > 0 and need.kv_cache_bytes is not None
+    taken = load_tiny({"arch": arch}).memory(n_ctx=100)["kv_bytes"]
+    assert 0 <= taken - need.recurrent_bytes - need.kv_cache_bytes < 4096

@@ -10,7 +10,7 @@ import expertree
 import numpy as np
 import pytest
 from numpy_model import NumpyModel
-from tiny_model import ARCHITECTURES, MOE_ARCHITECTURES, TinyModel
+from tiny_model import ARCHITECTURES, MOE_ARCHITECTURES, RENORMALISED, TinyModel
 
 TOKENS = [5, 17, 2, 90, 33, 61, 8, 8, 40]
 
@@ -41,7 +41,7 @@ def test_m1_renormalisation_is_the_architectures_not_the_keys(arch: str, key: bo
     assert (ids == expected_ids).all()
     assert_near(weights, expected, 1e-5)
     sums = weights.sum(-1)
-    assert np.allclose(sums, 1, atol=1e-6) == (arch in ("mixtral", "qwen3moe"))
+    assert np.allclose(sums, 1, atol=1e-6) == (arch in RENORMALISED)
 
 
 def test_m5_softmax_is_over_all_experts_before_the_choice(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_m14_one_expert_per_token(arch: str, tmp_path: Path) -> None:
     spec = TinyModel(arch=arch, n_used=1)
     model = run(spec, tmp_path)
     _, weights = model.routing(TOKENS)
-    assert (weights == 1).all() if arch in ("mixtral", "qwen3moe") else (weights < 1).all()
+    assert (weights == 1).all() if arch in RENORMALISED else (weights < 1).all()
     assert_near(model.logits(TOKENS), NumpyModel(spec).logits(TOKENS))
 
 

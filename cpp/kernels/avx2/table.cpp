@@ -32,6 +32,8 @@ const KernelTable* avx2_kernels() {
       .exp_f32 = avx2::exp_f32,
       .log_f32 = avx2::log_f32,
       .attend = avx2::attend,
+      .convolve = avx2::convolve,
+      .delta_scan = avx2::delta_scan,
       .probe_read = avx2::probe_read,
       .probe_int8 = avx2::probe_int8,
       .probe_int8_ops = 512,

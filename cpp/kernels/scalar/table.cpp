@@ -30,6 +30,8 @@ const KernelTable* scalar_kernels() {
       .exp_f32 = scalar::exp_f32,
       .log_f32 = scalar::log_f32,
       .attend = scalar::attend,
+      .convolve = scalar::convolve,
+      .delta_scan = scalar::delta_scan,
       .probe_read = scalar::probe_read,
       .probe_int8 = nullptr,
       .probe_int8_ops = 0,

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 constexpr const Architecture* kArchitectures[] = {
-    &kLlama, &kQwen2, &kQwen3, &kQwen2Moe, &kQwen3Moe, &kOlmoe,
+    &kLlama, &kQwen2, &kQwen3, &kQwen2Moe, &kQwen3Moe, &kOlmoe, &kQwen35, &kQwen35Moe, &kQwen3Next,
 };
 
 [[noreturn]] void throw_value(const ArchKeys& keys, const char* key, int64_t found, const std::string& expected) {
@@ -80,12 +80,19 @@ int64_t ArchKeys::int_or(const char* key, int64_t fallback, int64_t min) const {
 }
 
 void read_common(const ArchKeys& keys, HyperParameters* h) {
-  h->n_layers = keys.require_int("block_count");
+  const int64_t n_blocks = keys.require_int("block_count");
+  h->n_nextn_layers = keys.int_or("nextn_predict_layers", 0, 0);
+  if (h->n_nextn_layers >= n_blocks) {
+    throw_value(keys, "nextn_predict_layers", h->n_nextn_layers, "less than block_count " + std::to_string(n_blocks));
+  }
+  h->n_layers = n_blocks - h->n_nextn_layers;
   h->n_embd = keys.require_int("embedding_length");
   h->n_ctx_train = keys.require_int("context_length");
   h->n_heads = keys.require_int("attention.head_count");
   h->n_kv_heads = keys.int_or("attention.head_count_kv", h->n_heads);
-  h->n_ff = keys.require_int("feed_forward_length");
+  // Files of models whose every layer has experts may leave the dense width out.
+  h->n_ff = keys.has("expert_feed_forward_length") ? keys.int_or("feed_forward_length", 0, 0)
+                                                   : keys.require_int("feed_forward_length");
   if (h->n_heads % h->n_kv_heads != 0) {
     throw_value(keys, "attention.head_count_kv", h->n_kv_heads,
                 "a divisor of attention.head_count " + std::to_string(h->n_heads));
@@ -99,6 +106,10 @@ void read_common(const ArchKeys& keys, HyperParameters* h) {
   }
   h->rms_eps = static_cast<float>(eps);
   read_rope(keys, h);
+}
+
+int64_t require_dense_width(const ArchKeys& keys, const HyperParameters& h) {
+  return h.n_ff > 0 ? h.n_ff : keys.require_int("feed_forward_length");
 }
 
 void read_experts(const ArchKeys& keys, HyperParameters* h) {

@@ -35,6 +35,9 @@ class ArchKeys {
 // Keys that every transformer of this kind has: sizes, heads, context, eps, rope.
 void read_common(const ArchKeys& keys, HyperParameters* h);
 
+// feed_forward_length, which read_common lets a file leave out that has expert_feed_forward_length.
+int64_t require_dense_width(const ArchKeys& keys, const HyperParameters& h);
+
 // expert_count and expert_used_count, checked against each other.
 void read_experts(const ArchKeys& keys, HyperParameters* h);
 
@@ -49,6 +52,9 @@ extern const Architecture kQwen3;
 extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3Moe;
 extern const Architecture kOlmoe;
+extern const Architecture kQwen35;
+extern const Architecture kQwen35Moe;
+extern const Architecture kQwen3Next;
 
 // Names of the architectures that run here.
 std::vector<std::string> architecture_names();

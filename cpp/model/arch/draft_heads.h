@@ -21,4 +21,7 @@ std::shared_ptr<const MedusaHeads> load_medusa(const std::string& path, const Mo
 std::shared_ptr<const ExpertPredictorHead> load_expert_predictor(const std::string& path, const Model& target,
                                                                  int64_t n_inputs, const FileOpener& open = open_file);
 
+// The block of the target's own file that predicts one token further.
+std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpener& open = open_file);
+
 }  // namespace expertree

@@ -5,13 +5,15 @@
 
 #include "cpp/base/error.h"
 #include "cpp/model/arch/architecture.h"
+#include "cpp/model/arch/layer_weights.h"
+#include "cpp/model/arch/recurrent_weights.h"
 #include "cpp/model/arch/tensor_plan.h"
 
 namespace expertree {
 namespace {
 
 void plan_attention(TensorPlan* plan, const std::string& block, const HyperParameters& h, AttentionWeights* w) {
-  const int64_t n_q = h.n_heads * h.head_dim_k;
+  const int64_t n_q = h.n_heads * h.head_dim_k * (h.gated_attention ? 2 : 1);
   const int64_t n_k = h.n_kv_heads * h.head_dim_k;
   const int64_t n_v = h.n_kv_heads * h.head_dim_v;
   plan->matrix(block + "attn_q.weight", h.n_embd, n_q, &w->q);
@@ -89,6 +91,24 @@ void plan_moe(TensorPlan* plan, const std::string& block, int64_t layer, const H
 
 }  // namespace
 
+void plan_layer(TensorPlan* plan, int64_t number, const HyperParameters& h, int64_t i, ExpertIndex* experts,
+                LayerWeights* layer) {
+  const std::string block = "blk." + std::to_string(number) + ".";
+  plan->vector(block + "attn_norm.weight", h.n_embd, &layer->attn_norm);
+  switch (h.mixer(i)) {
+    case Mixer::kAttention: plan_attention(plan, block, h, &layer->attention); break;
+    case Mixer::kDeltaNet: plan_delta_net(plan, block, h, &layer->delta_net); break;
+    case Mixer::kShortConv: plan_short_conv(plan, block, h, &layer->short_conv); break;
+  }
+  const char* ffn_norm = h.ffn_norm_after_attention ? "post_attention_norm.weight" : "ffn_norm.weight";
+  plan->vector(block + ffn_norm, h.n_embd, &layer->ffn_norm);
+  if (h.is_moe()) {
+    plan_moe(plan, block, i, h, experts, &layer->moe);
+  } else {
+    plan_feed_forward(plan, block, "", h.n_embd, h.n_ff, &layer->dense);
+  }
+}
+
 ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, PageBuffer* arena,
                           const std::function<void(uint64_t, uint64_t)>& progress) {
   TensorPlan plan(reader);
@@ -99,20 +119,14 @@ ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, Pa
   plan.optional_vector("rope_freqs.weight", h.n_rot / 2, &w.rope_factors);
   w.layers.resize(static_cast<size_t>(h.n_layers));
   for (int64_t i = 0; i < h.n_layers; ++i) {
-    const std::string block = "blk." + std::to_string(i) + ".";
-    LayerWeights& layer = w.layers[static_cast<size_t>(i)];
-    plan.vector(block + "attn_norm.weight", h.n_embd, &layer.attn_norm);
-    plan_attention(&plan, block, h, &layer.attention);
-    plan.vector(block + "ffn_norm.weight", h.n_embd, &layer.ffn_norm);
-    if (h.is_moe()) {
-      plan_moe(&plan, block, i, h, &w.experts, &layer.moe);
-    } else {
-      plan_feed_forward(&plan, block, "", h.n_embd, h.n_ff, &layer.dense);
-    }
+    plan_layer(&plan, i, h, i, &w.experts, &w.layers[static_cast<size_t>(i)]);
   }
+  // Blocks that predict further tokens are a drafter's, which loads them when it is asked for.
+  for (int64_t i = 0; i < h.n_nextn_layers; ++i) plan.leave("blk." + std::to_string(h.n_layers + i) + ".");
   plan.refuse_unused();
   require_memory(plan.bytes(), "loading the weights of " + reader.paths()[0]);
   plan.load(arena, progress);
+  for (size_t i = 0; i < w.layers.size(); ++i) finish_recurrent_layer(h, static_cast<int64_t>(i), &w.layers[i]);
   if (tied) w.output = w.token_embd;
   return w;
 }

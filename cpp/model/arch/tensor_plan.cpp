@@ -71,11 +71,15 @@ bool TensorPlan::optional_matrix(const std::string& name, int64_t k, int64_t row
   return tensor != nullptr;
 }
 
-void TensorPlan::vector(const std::string& name, int64_t n, FloatVector* out) { add_vector(require(name), n, out); }
+void TensorPlan::vector(const std::string& name, int64_t n, FloatVector* out) { add_floats(require(name), {n}, out); }
+
+void TensorPlan::float_matrix(const std::string& name, int64_t k, int64_t rows, FloatVector* out) {
+  add_floats(require(name), {k, rows}, out);
+}
 
 bool TensorPlan::optional_vector(const std::string& name, int64_t n, FloatVector* out) {
   const GgufTensor* tensor = take(name);
-  if (tensor != nullptr) add_vector(*tensor, n, out);
+  if (tensor != nullptr) add_floats(*tensor, {n}, out);
   return tensor != nullptr;
 }
 
@@ -102,9 +106,15 @@ std::vector<int64_t> TensorPlan::integers(const std::string& name, int64_t n) {
   return values;
 }
 
-void TensorPlan::refuse_unused() const {
+void TensorPlan::leave(const std::string& prefix) {
   for (size_t i = 0; i < used_.size(); ++i) {
-    if (used_[i]) continue;
+    if (reader_.tensors()[i].name.starts_with(prefix)) used_[i] = true;
+  }
+}
+
+void TensorPlan::refuse_unused_of(const std::string& prefix) const {
+  for (size_t i = 0; i < used_.size(); ++i) {
+    if (used_[i] || !reader_.tensors()[i].name.starts_with(prefix)) continue;
     throw Error(ErrorCode::kUnsupported,
                 where(reader_.tensors()[i]) +
                     " is one that this architecture does not use here; running without it would give wrong text. "
@@ -160,12 +170,14 @@ void TensorPlan::add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, W
   bytes_ += aligned(tensor.size_bytes);
 }
 
-void TensorPlan::add_vector(const GgufTensor& tensor, int64_t n, FloatVector* out) {
-  check(tensor, {n});
+void TensorPlan::add_floats(const GgufTensor& tensor, const std::vector<int64_t>& shape, FloatVector* out) {
+  check(tensor, shape);
   if (static_cast<DType>(tensor.gguf_type) != DType::kF32) {
     throw Error(ErrorCode::kUnsupported, where(tensor) + " is stored as " + gguf_type_name(tensor.gguf_type) +
-                                             "; norms and biases must be F32. Convert the file again");
+                                             "; norms, biases and convolutions must be F32. Convert the file again");
   }
+  int64_t n = 1;
+  for (const int64_t size : shape) n *= size;
   vectors_.push_back({&tensor, n, out});
 }
 

@@ -19,6 +19,7 @@ class TensorPlan {
   // Marks the tensor used; nullptr when absent.
   const GgufTensor* take(const std::string& name);
   const GgufTensor& require(const std::string& name);
+  bool has(const std::string& name) const { return reader_.find_tensor(name) != nullptr; }
   int32_t index_of(const GgufTensor* tensor) const { return static_cast<int32_t>(tensor - reader_.tensors().data()); }
 
   // Checks shape (fastest dimension first; trailing dimensions of 1 may be left out) and that the format runs.
@@ -30,11 +31,17 @@ class TensorPlan {
   bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   void vector(const std::string& name, int64_t n, FloatVector* out);
   bool optional_vector(const std::string& name, int64_t n, FloatVector* out);
+  // An F32 matrix [rows][k] as plain floats, for what is no product.
+  void float_matrix(const std::string& name, int64_t k, int64_t rows, FloatVector* out);
   // An I32 or I64 tensor [n], read at once. n < 0: of any length.
   std::vector<int64_t> integers(const std::string& name, int64_t n);
 
+  // Tensors whose names begin so are for others to load.
+  void leave(const std::string& prefix);
   // A tensor that nobody took is a feature that would be left out silently.
-  void refuse_unused() const;
+  void refuse_unused() const { refuse_unused_of(""); }
+  // The same for tensors whose names begin so.
+  void refuse_unused_of(const std::string& prefix) const;
 
   uint64_t bytes() const;
   void load(PageBuffer* arena, const std::function<void(uint64_t done, uint64_t total)>& progress) const;
@@ -54,7 +61,7 @@ class TensorPlan {
   };
 
   void add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out);
-  void add_vector(const GgufTensor& tensor, int64_t n, FloatVector* out);
+  void add_floats(const GgufTensor& tensor, const std::vector<int64_t>& shape, FloatVector* out);
 
   const GgufReader& reader_;
   std::vector<bool> used_;

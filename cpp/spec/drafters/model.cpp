@@ -23,12 +23,11 @@ ModelDrafter::ModelDrafter(std::shared_ptr<Model> draft, int64_t target_vocabula
 // Runs what the state lacks of the history, its last token in any case, and keeps it.
 void ModelDrafter::run_history(std::span<const int32_t> history) {
   const auto differ = std::ranges::mismatch(run_, history).in1;
-  const int64_t kept = std::min<int64_t>(differ - run_.begin(), std::ssize(history) - 1);
-  state_.truncate(kept);
+  const int64_t kept = state_.truncate(std::min<int64_t>(differ - run_.begin(), std::ssize(history) - 1));
   run_.resize(static_cast<size_t>(kept));
   const std::span<const int32_t> fresh = history.subspan(static_cast<size_t>(kept));
   const TokenBatch batch = TokenBatch::make(fresh, {}, model_->hyperparameters().n_vocab);
-  state_.begin(batch);
+  state_.begin(batch, Keep::kAll);
   ForwardRequest request;
   request.logits = LogitRows::kLast;
   try {

@@ -19,7 +19,10 @@ TokenTree grow_tree(const DraftLimits& limits, const Expand& expand) {
       std::ranges::stable_sort(lists[i], std::greater(), &Continuation::probability);
       if (lists[i].size() > top_k) lists[i].resize(top_k);
       const float above = frontier[i] < 0 ? 1.0f : pool.scores[static_cast<size_t>(frontier[i])];
-      for (const Continuation& next : lists[i]) pool.add(next.token, frontier[i], above * next.probability);
+      for (const Continuation& next : lists[i]) {
+        const float score = above * next.probability;
+        if (score >= limits.least_score) pool.add(next.token, frontier[i], score);
+      }
     }
     frontier.resize(static_cast<size_t>(pool.size() - first));
     std::iota(frontier.begin(), frontier.end(), first);

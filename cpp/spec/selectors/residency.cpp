@@ -18,6 +18,21 @@ class ResidencySelector final : public Selector {
   ResidencySelector(bool blind, bool guarded) : blind_(blind), guarded_(guarded) {}
   const char* name() const override { return "residency"; }
   bool wants_draft() override { return !(guarded_ && back_off_.resting()); }
+  float least_score() const override { return least_score_; }
+
+  std::vector<double> state() const override {
+    std::vector<double> state = acceptance_.state();
+    state.push_back(least_score_);
+    for (const double value : back_off_.state()) state.push_back(value);
+    return state;
+  }
+
+  void restore(std::span<const double> state) override {
+    if (state.size() < 3) return;
+    acceptance_.restore(state[0], state[1]);
+    least_score_ = static_cast<float>(state[2]);
+    back_off_.restore(state.subspan(3));
+  }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
     expected_plain_ = cost.iteration_seconds(1);
@@ -28,6 +43,7 @@ class ResidencySelector final : public Selector {
       if (tree.parents[v] >= 0) gains_[v] = std::min(gains_[v], gains_[static_cast<size_t>(tree.parents[v])]);
     }
     draft_ = cost.draft_seconds();
+    least_score_ = acceptance_.score(least_acceptance(sets, cost));
     pricing_.reset(tree, sets, cost, blind_);
     std::vector<int32_t> nodes = grow(tree);
     drop_leaves(tree, &nodes);
@@ -47,6 +63,16 @@ class ResidencySelector final : public Selector {
   }
 
  private:
+  // A node adds at least the time of its row, even when others use all of its experts; less acceptance than that time
+  // in plain iterations cannot raise the rate.
+  double least_acceptance(const ExpertSets& sets, const StepCost& cost) const {
+    double row = std::max(0.0, cost.base_seconds(2) - cost.base_seconds(1));
+    for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
+      row += sets.n_used * (cost.run_seconds(layer, 0, 2) - cost.run_seconds(layer, 0, 1));
+    }
+    return expected_plain_ > 0.0 ? row / expected_plain_ : 0.0;
+  }
+
   // The best of the sets that the greedy passes through, rising.
   std::vector<int32_t> grow(const TokenTree& tree) {
     added_.clear();
@@ -126,6 +152,7 @@ class ResidencySelector final : public Selector {
   TreePricing pricing_;
   double expected_plain_ = 0.0;
   double draft_ = 0.0;
+  float least_score_ = 0.0f;
   std::vector<double> gains_;       // [n_nodes], acceptance
   std::vector<double> path_gains_;  // [n_nodes], with the ancestors that are outside
   std::vector<int32_t> added_;

@@ -1,0 +1,23 @@
+// qwen35moe: Qwen3.5 and Qwen3.6 MoE; gated delta net, every fourth layer gated attention; a shared expert; the MTP
+// block behind the last layer. Chosen weights always renormalised.
+#include "cpp/model/arch/hybrid_keys.h"
+
+namespace expertree {
+
+const Architecture kQwen35Moe = {
+    .name = "qwen35moe",
+    .read =
+        [](const ArchKeys& keys, HyperParameters* h) {
+          read_common(keys, h);
+          h->rope_style = RopeStyle::kSplitHalf;
+          read_rope_sections(keys, h);
+          h->qk_norm = QkNorm::kPerHead;
+          h->gated_attention = true;
+          h->ffn_norm_after_attention = true;
+          read_delta_net(keys, h);
+          read_recurrent_layers(keys, Mixer::kDeltaNet, h);
+          read_gated_experts(keys, h);
+        },
+};
+
+}  // namespace expertree

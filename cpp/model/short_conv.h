@@ -1,0 +1,31 @@
+// A short convolution layer (LFM2): y = out(c * conv(b * x)), where b, c and x are projections of the input.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpp/backend/activations.h"
+#include "cpp/backend/cpu_backend.h"
+#include "cpp/model/hyperparameters.h"
+#include "cpp/model/recurrent_state.h"
+#include "cpp/model/weights.h"
+
+namespace expertree {
+
+class ShortConv {
+ public:
+  ShortConv(const HyperParameters& h, CpuBackend& backend) : r_(h.recurrent), backend_(backend) {}
+
+  // Rows [begin, begin + x.rows()) of the pending batch. x: the layer's normalised input; output: [x.rows()][n_embd].
+  void run(const ShortConvWeights& w, int64_t layer, int64_t begin, Activations& x, RecurrentState& state,
+           float* output);
+
+ private:
+  RecurrentParameters r_;
+  CpuBackend& backend_;
+  std::vector<float> projected_;  // [n][3 * n_embd]: b, c, x
+  std::vector<float> inputs_;     // [n][n_embd]: b * x
+  Activations gated_;             // [n][n_embd]
+};
+
+}  // namespace expertree
