@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from expertree import _core
 from expertree.comparison.drafts import Draft
 from expertree.comparison.oracle import RecordedOracle
 from expertree.comparison.prompts import Prompt
@@ -166,6 +167,8 @@ class Runner:
         self._load = load
         self._progress = progress
         self._items: dict[float, list[_Item]] = {}
+        # What a setting has learned at this budget. A session passes it on by itself, but not with objects for plugs.
+        self._learned: dict[tuple[str, float], list[float]] = {}
 
     def run(self, after_round: Callable[[Findings], object] = lambda findings: None) -> Findings:
         """Measures all of the plan; stopped by `Cancelled` or Ctrl-C it returns what it has, marked as interrupted.
@@ -181,6 +184,7 @@ class Runner:
                 warnings.filterwarnings("ignore", message=".*is lossy")  # the report says so
                 for budget in self.plan.budgets:
                     model = self._load(budget)
+                    self._learned.clear()
                     for temperature in self.plan.temperatures:
                         self._measure(model, budget, temperature, after_round)
                     del model
@@ -288,6 +292,9 @@ class Runner:
         ids, sequence = item.ids, item.sequence
         oracle = RecordedOracle(sequence, len(ids)) if setting.is_oracle else None
         session = model.session(**self._session_options(setting, item.truth, temperature, oracle))
+        learned = self._learned.get((setting.name, temperature))
+        if learned is not None:
+            _core.restore_selector(session._core, learned)
         session.prefill(ids)
         first = session.step()  # the prompt has been run, so it only samples
         assert first is not None and first.cost.rows == 0
@@ -295,6 +302,8 @@ class Runner:
         steps, seconds = _generate(session, n_tokens, _end(model))
         after = model.experts
         session.remember_costs()
+        if setting.select is not None:
+            self._learned[setting.name, temperature] = _core.selector_state(session._core)
         costs = [step.cost for step in steps]
         text = session.tokens[len(ids) :]
         foreseen = [cost for cost in costs if cost.predicted > 0]
