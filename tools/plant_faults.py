@@ -23,7 +23,7 @@ from pathlib import Path
 from test_build import environment, make_overlay
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "python", "tests")
+COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "docs", "python", "tests")
 SECONDS = 600  # for the tests of one fault
 
 EXACT = "tests/equivalence/test_exactness.py"
@@ -38,6 +38,9 @@ PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
 DRAFTING = "tests/unit/test_drafting.py"
+MOESPEC = "tests/unit/test_moespec.py"
+TRACE = "tests/unit/test_speculation_trace.py"
+COMPARISON = "tests/unit/test_comparison.py"
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,33 @@ FAULTS = [Fault(*row) for row in (
      (DRAFTING,)),
     ("speculation", "the drafter is shown the hidden states of other rows", "cpp/engine/speculation.cpp",
      "values.data() + static_cast<size_t>(row) * width;", "values.data() + kept.size();", (DRAFTING,)),
+    # The lossy reference, replays and the comparison.
+    ("moespec", "a tree uses an expert more than its budget", "cpp/model/expert_limit.cpp",
+     "static_cast<size_t>(chunk.most_experts)", "static_cast<size_t>(chunk.most_experts) + 1", (MOESPEC,)),
+    ("moespec", "experts are kept by the first row's router alone", "cpp/model/expert_limit.cpp",
+     "for (int64_t r = 0; r < chunk.n; ++r) {\n    for", "for (int64_t r = 0; r < 1; ++r) {\n    for", (MOESPEC,)),
+    ("moespec", "it does not say that it is lossy", "cpp/spec/selectors/moespec.cpp",
+     "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
+    ("moespec", "the budget does not reach the router", "cpp/engine/session.cpp",
+     "  wanted.most_experts = speculation_->most_experts();\n", "", (MOESPEC,)),
+    ("replay", "another node's child is accepted", "cpp/engine/recorded_run.cpp",
+     "tree.parents[i] == node && tree.tokens[i] == run.text[next]", "tree.tokens[i] == run.text[next]", (TRACE,)),
+    ("replay", "the prompt leaves nothing in memory", "cpp/engine/trace_replay.cpp",
+     "    run_prompt(run, &memory_);\n", "", (TRACE,)),
+    ("replay", "the root's row is not run", "cpp/engine/trace_replay.cpp",
+     "std::vector<int64_t> rows = {0};", "std::vector<int64_t> rows;\n  if (nodes.empty()) rows = {0};", (TRACE,)),
+    ("replay", "fetching and running add up", "cpp/engine/replay_machine.cpp",
+     "pass.seconds += std::max(run, fetch);", "pass.seconds += run + fetch;", (TRACE,)),
+    ("replay", "the oracle is told what was predicted", "cpp/engine/trace_replay.cpp",
+     "options_.oracle ? position.routed : position.predicted", "position.predicted", (TRACE,)),
+    ("comparison", "a run is compared with the plain run before it alone", "python/expertree/comparison/runner.py",
+     "plain = 0.5 * (before.tokens_per_second + after.tokens_per_second)", "plain = before.tokens_per_second",
+     (COMPARISON,)),
+    ("comparison", "settings always run in the same order", "python/expertree/comparison/runner.py",
+     "                    order.reverse()\n", "                    pass\n", (COMPARISON,)),
+    ("comparison", "Ctrl-C loses what was measured", "python/expertree/comparison/runner.py",
+     "            self.findings.interrupted = True\n", "            self.findings = Findings(interrupted=True)\n",
+     (COMPARISON,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
      "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]

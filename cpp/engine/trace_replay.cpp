@@ -20,6 +20,44 @@ std::vector<int64_t> rows_of(std::span<const int32_t> nodes) {
   return rows;
 }
 
+// What a drafter would have drafted that leaves out nodes below a score; a node's descendants score no more than it.
+struct CutTree {
+  TokenTree tree;
+  ExpertSets sets;             // of the root and its nodes; empty where nothing is known
+  std::vector<int32_t> nodes;  // of the whole tree, rising
+};
+
+CutTree cut(const TokenTree& tree, const ExpertSets& sets, float least_score) {
+  CutTree kept;
+  kept.sets = {sets.n_layers, sets.n_experts, sets.n_used, {}};
+  const auto keep_sets = [&](int64_t row) {
+    for (int32_t layer = 0; layer < sets.n_layers && !sets.empty(); ++layer) {
+      const std::span<const int32_t> ids = sets.of(row, layer);
+      kept.sets.ids.insert(kept.sets.ids.end(), ids.begin(), ids.end());
+    }
+  };
+  std::vector<int32_t> index(static_cast<size_t>(tree.size()), -1);
+  keep_sets(0);
+  for (int32_t v = 0; v < tree.size(); ++v) {
+    const auto i = static_cast<size_t>(v);
+    if (tree.scores[i] < least_score) continue;
+    const int32_t parent = tree.parents[i];
+    index[i] = kept.tree.add(tree.tokens[i], parent < 0 ? -1 : index[static_cast<size_t>(parent)], tree.scores[i]);
+    kept.nodes.push_back(v);
+    keep_sets(v + 1);
+  }
+  return kept;
+}
+
+// A drafter that works depth by depth spends one pass more than it keeps depths, but for the last one.
+double share_of_passes(const TokenTree& whole, const TokenTree& kept) {
+  const auto deepest = [](const TokenTree& tree) {
+    return tree.depths.empty() ? 0 : *std::ranges::max_element(tree.depths);
+  };
+  const int32_t depth = deepest(whole);
+  return depth == 0 ? 1.0 : std::min(1.0, (deepest(kept) + 1.0) / depth);
+}
+
 class Replay {
  public:
   Replay(const ReplayMachine& machine, const ReplayOptions& options, int32_t n_experts)
@@ -31,11 +69,13 @@ class Replay {
     ReplayCost cost(machine_, memory_);
     cost.learned().restore(profile_);
     std::unique_ptr<Selector> selector = options_.select.empty() ? nullptr : make_selector(options_.select);
+    if (selector != nullptr && !learned_.empty()) selector->restore(learned_);
     for (int64_t at = 0; at < std::ssize(run.positions);) {
       steps_.push_back(step(run, at, selector.get(), &cost));
       at += steps_.back().n_tokens;
     }
     profile_ = cost.learned().profile();
+    if (selector != nullptr) learned_ = selector->state();
   }
 
   std::vector<ReplayedStep> take() { return std::move(steps_); }
@@ -76,20 +116,24 @@ class Replay {
 
   ReplayedStep step(const RecordedRun& run, int64_t at, Selector* selector, ReplayCost* cost) {
     const RecordedRun::Position& position = run.positions[static_cast<size_t>(at)];
-    const TokenTree none;
-    const bool drafts = selector != nullptr && selector->wants_draft();
-    const TokenTree& tree = drafts ? position.tree : none;
     ReplayedStep step;
-    step.n_drafted = tree.size();
-    step.draft_seconds = drafts ? machine_.draft_seconds : 0.0;
+    CutTree drafted;
     std::vector<int32_t> selected;
-    if (tree.size() > 0) {
+    if (selector != nullptr && selector->wants_draft()) {
       const ExpertSets& sets = options_.oracle ? position.routed : position.predicted;
+      drafted = cut(position.tree, sets, selector->least_score());
+      step.n_drafted = drafted.tree.size();
+      step.draft_seconds = machine_.draft_seconds * share_of_passes(position.tree, drafted.tree);
+    }
+    const TokenTree& tree = drafted.tree;
+    std::vector<int32_t> chosen;  // of the drafted tree
+    if (tree.size() > 0) {
       const int64_t start = now_us();
-      selected = selector->select(tree, sets, *cost);
-      tree.check_selection(selector->name(), selected);
+      chosen = selector->select(tree, drafted.sets, *cost);
+      tree.check_selection(selector->name(), chosen);
       step.select_seconds = static_cast<double>(now_us() - start) * 1e-6;
-      step.predicted_seconds = step_seconds(*cost, sets, selected);
+      step.predicted_seconds = step_seconds(*cost, drafted.sets, chosen);
+      for (const int32_t v : chosen) selected.push_back(drafted.nodes[static_cast<size_t>(v)]);
     }
     const ReplayedPath path = walk(run, at, selected);
     step.n_rows = std::ssize(selected) + 1;
@@ -99,7 +143,11 @@ class Replay {
     if (tree.size() > 0) cost->learned().record_draft(step.draft_seconds);
     record(step.pass, position.routed, step.n_rows, step.predicted_seconds, cost);
     if (selector != nullptr) {
-      selector->observe({&tree, selected, path.accepted, step.draft_seconds, step.pass.seconds});
+      std::vector<int32_t> accepted;
+      for (const int32_t v : path.accepted) {
+        accepted.push_back(static_cast<int32_t>(std::ranges::lower_bound(drafted.nodes, v) - drafted.nodes.begin()));
+      }
+      selector->observe({&tree, chosen, accepted, step.draft_seconds, step.pass.seconds});
     }
     return step;
   }
@@ -108,7 +156,8 @@ class Replay {
   const ReplayOptions& options_;
   int32_t n_experts_;
   ReplayMemory memory_;
-  CostProfile profile_;  // what the runs so far have taught the next one
+  CostProfile profile_;          // what the runs so far have taught the next one
+  std::vector<double> learned_;  // and its selector
   std::vector<ReplayedStep> steps_;
 };
 

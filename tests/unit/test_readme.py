@@ -1,8 +1,8 @@
 """What README.md shows works: its Python blocks and `expertree` commands are run, its `make` targets and links exist.
 
-The rule: all of it is run in a folder that holds a tiny random MoE chat model under the name model.gguf, which is the
-name that the README uses; the Python blocks one after another in one namespace. The default model stands for the same
-file, so nothing is fetched.
+The rule: all of it is run in a folder that holds a tiny random MoE chat model under the name model.gguf, and a recorded
+run of it under the name trace.npz, which are the names that the README uses; the Python blocks one after another in one
+namespace. The default model stands for the same file, so nothing is fetched.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import expertree
 import pytest
 from chat_model import write_chat_model
 from expertree.cli import main
+from expertree.comparison.drafts import Draft
+from expertree.comparison.recorder import Recorder
 from expertree.models.registry import NamedModel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(NamedModel, "fetch", lambda self, console: path)
     monkeypatch.setenv("EXPERTREE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    recorder = Recorder(expertree.Model(path), Draft("ngram"))
+    recorder.trace([recorder.record("chat", "chat-01", [5, 9, 5, 9], 8)]).save(tmp_path / "trace.npz")
     yield tmp_path
 
 

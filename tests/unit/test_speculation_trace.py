@@ -194,6 +194,18 @@ def test_an_oracle_sees_what_is_used(trace: SpeculationTrace) -> None:
     assert error["oracle"] < 0.02 < error["crude"]
 
 
+def test_a_selector_that_leaves_nodes_undrafted(trace: SpeculationTrace) -> None:
+    """Where rows are dear `residency` has its drafter leave out what would not be verified; that saves passes, too."""
+    setting = Setting("residency", "residency", "residency:guard=off")
+    replayer = Replayer(trace)
+    cheap = replayer.steps(setting, Machine("x", row_us=0.1, layer_us=1000.0), draft_seconds=1.0)
+    dear = replayer.steps(setting, Machine("x", row_us=1000.0, layer_us=1000.0), draft_seconds=1.0)
+    assert dear["drafted"].mean() < 0.7 * cheap["drafted"].mean()
+    assert dear["draft_seconds"].mean() < cheap["draft_seconds"].mean() <= 1.0
+    assert (dear["rows"] <= dear["drafted"] + 1).all() and dear["accepted"].sum() > 0
+    assert (dear["tokens"] == dear["accepted"] + 1).all()
+
+
 def test_faster_links_and_larger_budgets_are_never_slower(trace: SpeculationTrace) -> None:
     replayer = Replayer(trace)
     for select in ("all", "chain:3"):

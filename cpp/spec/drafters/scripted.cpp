@@ -62,7 +62,7 @@ class ScriptedDrafter final : public Drafter {
       if (position >= std::ssize(options_.truth)) return lists;
       charge();
       for (size_t i = 0; i < frontier.size(); ++i) {
-        Draws draws(options_.seed, (root << 20) + frontier[i] + 1);
+        Draws draws(options_.seed, place(frontier[i], pool, root));
         lists[i] = children(draws, depth, position, limits.top_k, is_true(frontier[i], pool, root), sampler.n_vocab());
       }
       return lists;
@@ -70,6 +70,16 @@ class ScriptedDrafter final : public Drafter {
   }
 
  private:
+  // By the path's tokens, so that leaving nodes out does not change the others.
+  static int64_t place(int32_t node, const TokenTree& pool, int64_t root) {
+    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;  // odd, so that no path's number is lost
+    auto hash = static_cast<uint64_t>(root) << 20;
+    for (; node >= 0; node = pool.parents[static_cast<size_t>(node)]) {
+      hash = (hash + static_cast<uint64_t>(pool.tokens[static_cast<size_t>(node)]) + 1) * kFactor;
+    }
+    return static_cast<int64_t>(hash);
+  }
+
   bool is_true(int32_t node, const TokenTree& pool, int64_t root) const {
     for (; node >= 0; node = pool.parents[static_cast<size_t>(node)]) {
       const auto i = static_cast<size_t>(node);

@@ -27,7 +27,7 @@ struct ScriptedOptions {
 };
 
 // Without noise a node's score is exactly the chance that it is accepted. Every draw is a function of (seed, position of
-// the root, place in the tree). Throws kInvalidRequest for an option out of range.
+// the root, tokens of the path). Throws kInvalidRequest for an option out of range.
 std::unique_ptr<Drafter> make_scripted_drafter(const ScriptedOptions& options);
 
 }  // namespace expertree

@@ -21,6 +21,7 @@ from expertree.comparison.drafts import Draft
 from expertree.comparison.machine import budget_bytes
 from expertree.comparison.plots import require_matplotlib, write_plots
 from expertree.comparison.prompts import load_prompts
+from expertree.comparison.replay_check import replay_findings
 from expertree.comparison.report import ReportWriter
 from expertree.comparison.runner import Findings, Plan, Runner
 from expertree.comparison.settings import chosen_settings, comparison_settings
@@ -63,6 +64,7 @@ def compare(
     del first
     writer = ReportWriter(wanted.out, plan, facts, facts["n_moe_layers"])
     findings = _run(plan, lambda budget: models.pop(budget, None) or load(budget), writer, console)
+    findings.replayed = replay_findings(findings, plan)
     found = writer.write(findings)
     if wanted.plots:
         write_plots(found, wanted.out)

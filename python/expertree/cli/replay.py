@@ -98,7 +98,7 @@ def _machines(names: Sequence[str], vram: Sequence[str], trace: SpeculationTrace
     machines += gpu_machines(vram)
     if not machines:
         machines = list(gpu_machines(("75%", "50%", "25%"), tuple(LINKS)))
-        if trace.costs.rows:
+        if trace.costs.are_measured:
             machines.insert(0, parse_machine("here"))
     return machines
 

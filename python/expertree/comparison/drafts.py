@@ -27,9 +27,12 @@ class Draft:
 
     @property
     def label(self) -> str:
-        """The drafter's name, files without their folders."""
-        name, colon, argument = self.draft.partition(":")
-        return self.draft if self.needs_truth else f"{name}{colon}{Path(argument).name if argument else ''}"
+        """The drafter's name, for reports: files without their folders."""
+        return self.draft if self.needs_truth else _without_folder(self.draft)
+
+    @property
+    def predict_label(self) -> str:
+        return _without_folder(self.predict)
 
     @property
     def needs_truth(self) -> bool:
@@ -68,3 +71,8 @@ def scripted(spec: str, truth: Sequence[int]) -> ScriptedDrafter:
             rates.append(number)
     seed = int(options.pop("seed", 0))
     return ScriptedDrafter(truth, rates or (0.7,), seed=seed, **options)
+
+
+def _without_folder(spec: str) -> str:
+    name, colon, argument = spec.partition(":")
+    return f"{name}{colon}{Path(argument).name}" if argument else name

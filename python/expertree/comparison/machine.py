@@ -78,7 +78,7 @@ class RecordingMachine:
     def to_core(self, trace: SpeculationTrace, draft_seconds: float) -> Any:
         """As `Machine.to_core`; InvalidRequestError when the trace lacks what it needs."""
         costs = trace.costs
-        if not costs.rows or not costs.run_base_seconds:
+        if not costs.are_measured:
             raise InvalidRequestError("the trace holds no measured costs; name a machine, or record it again")
         core = _memory(trace, self.budget, "all", self.policy)
         speed = costs.read_bytes_per_second

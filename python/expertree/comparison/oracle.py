@@ -32,11 +32,24 @@ class RecordedOracle(Predictor):
         position, recorded = self._n_run - self._n_prompt, self._sequence
         if not 0 <= position < recorded.n_positions:
             return None
-        begin, end = (int(i) for i in recorded.node_begin[position : position + 2])
-        is_recorded = np.array_equal(tree.tokens, recorded.tokens[begin:end]) and np.array_equal(
-            tree.parents, recorded.parents[begin:end]
-        )
-        if not is_recorded:
+        rows = self._rows(tree, position)
+        if rows is None:
             return None
         self.n_known += 1
-        return recorded.routed[recorded.tree_rows(position)]
+        return recorded.routed[recorded.tree_rows(position)][rows]
+
+    def _rows(self, tree: DraftTree, position: int) -> list[int] | None:
+        """The recorded rows of the root and of each node; None when a node was not recorded. A selector may have told
+        the drafter to leave nodes out, so that the recorded tree is the larger one."""
+        begin, end = (int(i) for i in self._sequence.node_begin[position : position + 2])
+        tokens, parents = self._sequence.tokens[begin:end].tolist(), self._sequence.parents[begin:end].tolist()
+        row_of = {
+            (parent + 1, token): node + 1 for node, (parent, token) in enumerate(zip(parents, tokens, strict=True))
+        }
+        rows = [0]
+        for token, parent in zip(tree.tokens.tolist(), tree.parents.tolist(), strict=True):
+            row = row_of.get((rows[parent + 1], token))
+            if row is None:
+                return None
+            rows.append(row)
+        return rows

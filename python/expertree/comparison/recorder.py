@@ -136,7 +136,7 @@ class Recorder:
         return SpeculationTrace(
             model=model.path.name,
             draft=self._draft.label,
-            predict=self._draft.predict,
+            predict=self._draft.predict_label,
             temperature=self._sampling["temperature"],
             seed=self._sampling["seed"],
             n_experts=model.n_experts,

@@ -9,7 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from expertree.comparison.replay import Replayed
+from expertree.comparison.replay_check import final_trace
 from expertree.comparison.runner import Findings, Plan
+from expertree.comparison.speculation_trace import TraceCosts
 from expertree.comparison.summary import Row, predictor_recall, rows_of
 from expertree.errors import DeviceError
 
@@ -28,7 +31,7 @@ def results(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: int
         "interrupted": findings.interrupted,
         "plan": {
             "draft": plan.draft.label,
-            "predict": plan.draft.predict,
+            "predict": plan.draft.predict_label,
             "limits": asdict(plan.draft.limits),
             "budgets": list(plan.budgets),
             "temperatures": list(plan.temperatures),
@@ -44,6 +47,11 @@ def results(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: int
         "runs": [asdict(run) for run in findings.runs],
         "curves": {budget: vars(curve) for budget, curve in findings.curves.items()},
         "predictor_recall": {str(t): predictor_recall(trace) for t, trace in findings.traces.items()},
+        "replayed": [
+            {"budget": budget, "temperature": temperature, **asdict(row)}
+            for (budget, temperature), rows in findings.replayed.items()
+            for row in rows
+        ],
         "long_runs": [asdict(run) for run in findings.long_runs],
         "steps": {
             "columns": ["budget", "setting", "rows", "accepted", "experts", "predicted_seconds", "verify_seconds"],
@@ -60,7 +68,7 @@ class ReportWriter:
 
     def __init__(self, folder: Path, plan: Plan, facts: dict[str, Any], n_layers: int) -> None:
         self._folder, self._plan, self._facts, self._n_layers = folder, plan, facts, n_layers
-        self._saved: set[float] = set()
+        self._saved: dict[float, TraceCosts] = {}
 
     def write(self, findings: Findings) -> dict[str, Any]:
         """Returns the object of results.json. Raises DeviceError when the disk does not take the files."""
@@ -71,10 +79,11 @@ class ReportWriter:
             _replace(self._folder / "report.md", markdown(findings, self._plan, self._facts, self._n_layers))
         except OSError as error:
             raise DeviceError(f"{self._folder}: the report cannot be written: {error.strerror}") from error
-        for temperature, trace in findings.traces.items():
-            if temperature not in self._saved:
+        for temperature in findings.traces:
+            trace = final_trace(findings, temperature)
+            if self._saved.get(temperature) != trace.costs:
                 trace.save(self._folder / f"trace-t{temperature:g}.npz")
-                self._saved.add(temperature)
+                self._saved[temperature] = trace.costs
         return found
 
 
@@ -84,7 +93,7 @@ def markdown(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: in
     lines = [
         f"# Ways to choose what to verify: {facts['model']}",
         "",
-        f"Drafter {plan.draft.label}, predictor {plan.draft.predict}, up to {plan.draft.limits.nodes} nodes; "
+        f"Drafter {plan.draft.label}, predictor {plan.draft.predict_label}, up to {plan.draft.limits.nodes} nodes; "
         f"{plan.n_tokens} tokens, {plan.rounds} rounds over {len(plan.prompts) - len(findings.left_out)} prompts; "
         f"{facts['threads']} threads, {facts['isa']}, seed {plan.seed}. Settings alternate prompt by prompt, plain "
         "runs between them. Ratio: median over the runs, each against the plain runs before and after it. Bold: the "
@@ -102,10 +111,11 @@ def markdown(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: in
         lines += [_line(row) for row in here if row.category is None]
         lines += _notes([row for row in here if row.category is None])
         lines += _by_category(here)
+        lines += _replayed(findings.replayed.get((budget, temperature), []), here)
     for temperature, trace in findings.traces.items():
         recall = predictor_recall(trace)
         if recall is not None:
-            lines += ["", f"Predictor {plan.draft.predict} at temperature {temperature:g}: recall (= precision) "]
+            lines += ["", f"Predictor {plan.draft.predict_label} at temperature {temperature:g}: recall (= precision) "]
             lines[-1] += f"{sum(recall) / len(recall):.3f} on average, {min(recall):.3f} to {max(recall):.3f} by layer."
     lines += _long(findings)
     return "\n".join(lines) + "\n"
@@ -159,6 +169,28 @@ def _by_category(rows: Sequence[Row]) -> list[str]:
             known = row is not None and row.ratio is not None and row.interval is not None
             cells.append(f"{row.ratio:.2f} (from {row.interval[0]:.2f})" if known else "")  # type: ignore[union-attr,index]
         lines.append(f"| {setting} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _replayed(replayed: Sequence[Replayed], rows: Sequence[Row]) -> list[str]:
+    """The replay of this machine beside what was measured."""
+    measured = {row.setting: row for row in rows if row.category is None}
+    if not replayed:
+        return []
+    lines = ["", "Replay of this machine beside what was measured, without the time of selecting:", ""]
+    lines += [
+        "| setting | ms per step | replayed | tokens per step | replayed | ratio | replayed |",
+        "| --- " * 7 + "|",
+    ]
+    for row in replayed:
+        ours = measured.get(row.setting)
+        if ours is None:
+            continue
+        lines.append(
+            f"| {row.setting} | {ours.draft_ms + ours.verify_ms:.2f} | {row.draft_ms + row.verify_ms:.2f} "
+            f"| {1 + ours.accepted:.2f} | {1 + row.accepted:.2f} | {1.0 if ours.ratio is None else ours.ratio:.2f} "
+            f"| {row.ratio:.2f} |"
+        )
     return lines
 
 

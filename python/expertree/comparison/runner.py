@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from expertree import _core
 from expertree.comparison.drafts import Draft
 from expertree.comparison.oracle import RecordedOracle
 from expertree.comparison.prompts import Prompt
 from expertree.comparison.recorder import Curve, Recorder, measure_costs, measure_curve, true_text
+from expertree.comparison.replay import Replayed
 from expertree.comparison.settings import PLAIN, Setting
-from expertree.comparison.speculation_trace import RecordedSequence, SpeculationTrace
+from expertree.comparison.speculation_trace import RecordedSequence, SpeculationTrace, TraceCosts
 from expertree.errors import Cancelled, InvalidRequestError
 from expertree.model import Model, encode_messages
 from expertree.speculation import Step
@@ -118,7 +120,10 @@ class LongRun:
 @dataclass
 class Findings:
     """What was measured so far. steps: of the first round, for plots: (budget, setting, rows, accepted, experts,
-    predicted seconds, verify seconds) of each. traces: by temperature. left_out: prompts whose answer ends at once."""
+    predicted seconds, verify seconds) of each. traces: by temperature. left_out: prompts whose answer ends at once.
+    costs, policies, resident_share: of the machine at each budget. replayed: the same runs as a replay has them, by
+    budget and temperature.
+    """
 
     runs: list[Run] = field(default_factory=list)
     steps: list[tuple[str, str, int, int, int, float, float]] = field(default_factory=list)
@@ -127,6 +132,9 @@ class Findings:
     long_runs: list[LongRun] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     resident_share: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, TraceCosts] = field(default_factory=dict)
+    policies: dict[str, str] = field(default_factory=dict)
+    replayed: dict[tuple[str, float], list[Replayed]] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -159,6 +167,8 @@ class Runner:
         self._load = load
         self._progress = progress
         self._items: dict[float, list[_Item]] = {}
+        # What a setting has learned at this budget. A session passes it on by itself, but not with objects for plugs.
+        self._learned: dict[tuple[str, float], list[float]] = {}
 
     def run(self, after_round: Callable[[Findings], object] = lambda findings: None) -> Findings:
         """Measures all of the plan; stopped by `Cancelled` or Ctrl-C it returns what it has, marked as interrupted.
@@ -174,6 +184,7 @@ class Runner:
                 warnings.filterwarnings("ignore", message=".*is lossy")  # the report says so
                 for budget in self.plan.budgets:
                     model = self._load(budget)
+                    self._learned.clear()
                     for temperature in self.plan.temperatures:
                         self._measure(model, budget, temperature, after_round)
                     del model
@@ -201,10 +212,19 @@ class Runner:
                 if (number + i) % 2:
                     order.reverse()
                 self._compare(model, budget, temperature, number, item, order)
+            self._note_costs(model, budget)
             after_round(self.findings)
         if self.plan.long_tokens:
             self._long(model, budget, temperature, work[0])
             after_round(self.findings)
+
+    def _note_costs(self, model: Model, budget: str) -> None:
+        """What the machine takes at this budget, now that it has read from its disk."""
+        costs, curve = model._core.experts.costs, self.findings.curves[budget]
+        self.findings.costs[budget] = TraceCosts(
+            costs["read_bytes_per_second"], costs["run_base_seconds"], costs["run_row_seconds"], curve.rows, curve.base
+        )
+        self.findings.policies[budget] = model.experts["policy"]
 
     def _prepare(self, model: Model, temperature: float) -> list[_Item]:
         """Records every prompt, once for all budgets: text and routing depend on none."""
@@ -272,6 +292,9 @@ class Runner:
         ids, sequence = item.ids, item.sequence
         oracle = RecordedOracle(sequence, len(ids)) if setting.is_oracle else None
         session = model.session(**self._session_options(setting, item.truth, temperature, oracle))
+        learned = self._learned.get((setting.name, temperature))
+        if learned is not None:
+            _core.restore_selector(session._core, learned)
         session.prefill(ids)
         first = session.step()  # the prompt has been run, so it only samples
         assert first is not None and first.cost.rows == 0
@@ -279,6 +302,8 @@ class Runner:
         steps, seconds = _generate(session, n_tokens, _end(model))
         after = model.experts
         session.remember_costs()
+        if setting.select is not None:
+            self._learned[setting.name, temperature] = _core.selector_state(session._core)
         costs = [step.cost for step in steps]
         text = session.tokens[len(ids) :]
         foreseen = [cost for cost in costs if cost.predicted > 0]

@@ -100,6 +100,11 @@ class TraceCosts:
     rows: list[int] = field(default_factory=list)
     base_seconds: list[float] = field(default_factory=list)
 
+    @property
+    def are_measured(self) -> bool:
+        """Whether they tell what a pass takes whose experts are in memory."""
+        return bool(self.rows) and self.run_base_seconds + self.run_row_seconds > 0
+
 
 @dataclass(frozen=True, eq=False)
 class SpeculationTrace:
