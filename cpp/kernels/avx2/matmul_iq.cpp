@@ -7,13 +7,14 @@
 namespace expertree::avx2 {
 namespace {
 
-// The code books with a byte per element.
-struct ByteGrids {
+// The code books and the signs with a byte per element; signs are 0 or -1.
+struct ByteTables {
   uint64_t iq2_xxs[256];
   uint64_t iq2_xs[512];
   uint64_t iq2_s[1024];
   uint32_t iq3_xxs[256];
   uint32_t iq3_s[512];
+  uint64_t even_signs[128];
 };
 
 template <int kBits, typename Entry, int kEntries, int kValues>
@@ -25,43 +26,52 @@ void expand_grid(const uint8_t (&grid)[2][kEntries], const int8_t (&values)[kVal
   }
 }
 
-ByteGrids make_byte_grids() {
-  ByteGrids out;
+ByteTables make_tables() {
+  ByteTables out;
   expand_grid<2>(kGridIQ2_XXS, kIQ2Values, out.iq2_xxs);
   expand_grid<2>(kGridIQ2_XS, kIQ2Values, out.iq2_xs);
   expand_grid<2>(kGridIQ2_S, kIQ2Values, out.iq2_s);
   expand_grid<4>(kGridIQ3_XXS, kIQ3_XXSValues, out.iq3_xxs);
   expand_grid<4>(kGridIQ3_S, kIQ3_SValues, out.iq3_s);
+  for (int i = 0; i < 128; ++i) {
+    int8_t bytes[8];
+    for (int e = 0; e < 8; ++e) bytes[e] = static_cast<int8_t>((kEvenSigns[i] >> e & 1) != 0 ? -1 : 0);
+    std::memcpy(&out.even_signs[i], bytes, sizeof(bytes));
+  }
   return out;
 }
 
 // Made when first asked for, not when the library is loaded: this code needs AVX2.
-const ByteGrids& byte_grids() {
-  static const ByteGrids grids = make_byte_grids();
-  return grids;
+const ByteTables& tables() {
+  static const ByteTables made = make_tables();
+  return made;
 }
 
-inline __m256i four(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+#define EXPERTREE_INLINE inline __attribute__((always_inline))
+
+EXPERTREE_INLINE __m256i four(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return _mm256_setr_epi64x(static_cast<int64_t>(a), static_cast<int64_t>(b), static_cast<int64_t>(c),
                             static_cast<int64_t>(d));
 }
-inline uint64_t join(uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; }
+EXPERTREE_INLINE uint64_t join(uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; }
+
+EXPERTREE_INLINE __m256i negate_where(__m256i bytes, __m256i minus) {
+  return _mm256_sub_epi8(_mm256_xor_si256(bytes, minus), minus);
+}
 
 // Bytes i with bit i of `signs` set are negated.
-inline __m256i negate(__m256i bytes, uint32_t signs) {
+EXPERTREE_INLINE __m256i negate(__m256i bytes, uint32_t signs) {
   const __m256i spread = _mm256_shuffle_epi8(
       _mm256_set1_epi32(static_cast<int32_t>(signs)),
       _mm256_setr_epi64x(0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
   const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ull));
   const __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bits), bits);
-  return _mm256_sub_epi8(_mm256_xor_si256(bytes, minus), minus);
+  return negate_where(bytes, minus);
 }
 
 // Four times seven bits to 32 signs.
-inline uint32_t even_signs(uint32_t aux) {
-  return kEvenSigns[aux & 127] | static_cast<uint32_t>(kEvenSigns[aux >> 7 & 127]) << 8 |
-         static_cast<uint32_t>(kEvenSigns[aux >> 14 & 127]) << 16 |
-         static_cast<uint32_t>(kEvenSigns[aux >> 21 & 127]) << 24;
+EXPERTREE_INLINE __m256i even_signs(const uint64_t* signs, uint32_t aux) {
+  return four(signs[aux & 127], signs[aux >> 7 & 127], signs[aux >> 14 & 127], signs[aux >> 21 & 127]);
 }
 
 // 2 * x + 1 in 16-bit lanes.
@@ -96,7 +106,7 @@ inline __m256 scaled_halves(const std::byte* w, const int64_t* offset, float by)
 
 struct FormatIQ2_XXS : SignedGrid<BlockIQ2_XXS> {
   const Block* block;
-  const uint64_t* grid;
+  const ByteTables* table;
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -105,88 +115,92 @@ struct FormatIQ2_XXS : SignedGrid<BlockIQ2_XXS> {
     const __m256 high = _mm256_castsi256_ps(load_256(block->qs[4]));
     const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));  // 0 1 4 5, 2 3 6 7
     const __m256i aux = _mm256_castpd_si256(_mm256_permute4x64_pd(mixed, 0xd8));
-    return {{}, block, byte_grids().iq2_xxs, top_scales(aux)};
+    return {{}, block, &tables(), top_scales(aux)};
   }
   template <int kChunk>
-  __m256i chunk() const {
+  EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs[kChunk];
-    return negate(four(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]), even_signs(load_u32(q + 4)));
+    const uint64_t* grid = table->iq2_xxs;
+    const __m256i magnitudes = four(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]);
+    return negate_where(magnitudes, even_signs(table->even_signs, load_u32(q + 4)));
   }
 };
 
 struct FormatIQ2_XS : SignedGrid<BlockIQ2_XS> {
   const Block* block;
-  const uint64_t* grid;
+  const ByteTables* table;
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
   static FormatIQ2_XS open(const Block* block) {
     const __m256i sc = _mm256_cvtepu8_epi16(split_nibbles(load_64(block->scales)));
-    return {{}, block, byte_grids().iq2_xs, spread(odd(sc))};
+    return {{}, block, &tables(), spread(odd(sc))};
   }
   template <int kChunk>
-  __m256i chunk() const {
+  EXPERTREE_INLINE __m256i chunk() const {
     uint16_t q[4];
     std::memcpy(q, block->qs + 4 * kChunk, 8);
-    const uint32_t signs = kEvenSigns[q[0] >> 9] | static_cast<uint32_t>(kEvenSigns[q[1] >> 9]) << 8 |
-                           static_cast<uint32_t>(kEvenSigns[q[2] >> 9]) << 16 |
-                           static_cast<uint32_t>(kEvenSigns[q[3] >> 9]) << 24;
-    return negate(four(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]), signs);
+    const uint64_t* grid = table->iq2_xs;
+    const uint64_t* signs = table->even_signs;
+    const __m256i magnitudes = four(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]);
+    return negate_where(magnitudes, four(signs[q[0] >> 9], signs[q[1] >> 9], signs[q[2] >> 9], signs[q[3] >> 9]));
   }
 };
 
 struct FormatIQ2_S : SignedGrid<BlockIQ2_S> {
   const Block* block;
-  const uint64_t* grid;
+  const ByteTables* table;
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
   static FormatIQ2_S open(const Block* block) {
     const __m256i sc = _mm256_cvtepu8_epi16(split_nibbles(load_64(block->scales)));
-    return {{}, block, byte_grids().iq2_s, spread(odd(sc))};
+    return {{}, block, &tables(), spread(odd(sc))};
   }
   template <int kChunk>
-  __m256i chunk() const {
+  EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs + 4 * kChunk;
     const uint32_t h = block->qh[kChunk];
-    const auto entry = [&](int i) { return grid[q[i] | (h << (8 - 2 * i) & 0x300)]; };
+    const auto entry = [&](int i) { return table->iq2_s[q[i] | (h << (8 - 2 * i) & 0x300)]; };
     return negate(four(entry(0), entry(1), entry(2), entry(3)), load_u32(block->signs + 4 * kChunk));
   }
 };
 
 struct FormatIQ3_XXS : SignedGrid<BlockIQ3_XXS> {
   const Block* block;
-  const uint32_t* grid;
+  const ByteTables* table;
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ3_XXSScale); }
   static FormatIQ3_XXS open(const Block* block) {
-    return {{}, block, byte_grids().iq3_xxs, top_scales(load_256(block->signs_scales[0]))};
+    return {{}, block, &tables(), top_scales(load_256(block->signs_scales[0]))};
   }
   template <int kChunk>
-  __m256i chunk() const {
+  EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs + 8 * kChunk;
+    const uint32_t* grid = table->iq3_xxs;
     const auto pair = [&](int i) { return join(grid[q[i]], grid[q[i + 1]]); };
-    return negate(four(pair(0), pair(2), pair(4), pair(6)), even_signs(load_u32(block->signs_scales[kChunk])));
+    const __m256i magnitudes = four(pair(0), pair(2), pair(4), pair(6));
+    return negate_where(magnitudes, even_signs(table->even_signs, load_u32(block->signs_scales[kChunk])));
   }
 };
 
 struct FormatIQ3_S : SignedGrid<BlockIQ3_S> {
   const Block* block;
-  const uint32_t* grid;
+  const ByteTables* table;
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, d), offset); }
   static FormatIQ3_S open(const Block* block) {
     const __m128i packed = _mm_cvtsi32_si128(static_cast<int32_t>(load_u32(block->scales)));
-    return {{}, block, byte_grids().iq3_s, spread(odd(_mm_cvtepu8_epi16(split_nibbles(packed))))};
+    return {{}, block, &tables(), spread(odd(_mm_cvtepu8_epi16(split_nibbles(packed))))};
   }
   template <int kChunk>
-  __m256i chunk() const {
+  EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs + 8 * kChunk;
     const uint32_t h = block->qh[kChunk];
-    const auto entry = [&](int i) { return grid[q[i] | (h << (8 - i) & 0x100)]; };
-    const auto pair = [&](int i) { return join(entry(i), entry(i + 1)); };
+    const auto entry = [&](int i) { return table->iq3_s[q[i] | (h << (8 - i) & 0x100)]; };
+    const auto pair = [&](int i) __attribute__((always_inline)) { return join(entry(i), entry(i + 1)); };
     return negate(four(pair(0), pair(2), pair(4), pair(6)), load_u32(block->signs + 4 * kChunk));
   }
 };
@@ -216,7 +230,7 @@ struct Decoded : SignedGrid<Block_> {
     return out;
   }
   template <int kChunk>
-  __m256i chunk() const {
+  EXPERTREE_INLINE __m256i chunk() const {
     return load_256(integers.q + 32 * kChunk);
   }
 };

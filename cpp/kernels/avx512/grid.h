@@ -17,14 +17,49 @@ namespace {
 inline __m512i look_up_128(const uint8_t* table, __m512i index) {  // index bits 0-6
   return _mm512_permutex2var_epi8(load_512(table), index, load_512(table + 64));
 }
-inline __m512i look_up_256(const uint8_t* table, __m512i index, __mmask64 bit7) {
-  return _mm512_mask_mov_epi8(look_up_128(table, index), bit7, look_up_128(table + 128, index));
+
+// What two tables of kEntries hold at each index, whose bits 0-7 are given as bytes, 8 and 9 as masks.
+struct TwoBytes {
+  __m512i low, high;
+};
+inline TwoBytes look_up(const uint8_t (&tables)[2][256], __m512i index) {
+  const __mmask64 bit7 = _mm512_movepi8_mask(index);
+  const auto in = [&](const uint8_t* table) {
+    return _mm512_mask_mov_epi8(look_up_128(table, index), bit7, look_up_128(table + 128, index));
+  };
+  return {in(tables[0]), in(tables[1])};
 }
-inline __m512i look_up_512(const uint8_t* table, __m512i index, __mmask64 bit7, __mmask64 bit8) {
-  return _mm512_mask_mov_epi8(look_up_256(table, index, bit7), bit8, look_up_256(table + 256, index, bit7));
+// Larger ones: vpermb takes 64 entries at a time and merges under a mask, which costs less than vpermi2b and a blend.
+struct Quarters {  // bits 6 and 7 of each index: 1, 2, 3
+  __mmask64 second, third, fourth;
+};
+inline Quarters quarters_of(__m512i index) {
+  const __mmask64 bit7 = _mm512_movepi8_mask(index);
+  const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(index, index));
+  return {_kandn_mask64(bit7, bit6), _kandn_mask64(bit6, bit7), _kand_mask64(bit6, bit7)};
 }
-inline __m512i look_up_1024(const uint8_t* table, __m512i index, __mmask64 bit7, __mmask64 bit8, __mmask64 bit9) {
-  return _mm512_mask_mov_epi8(look_up_512(table, index, bit7, bit8), bit9, look_up_512(table + 512, index, bit7, bit8));
+inline __m512i look_up_quarters(const uint8_t* table, __m512i index, const Quarters& quarters) {
+  __m512i out = _mm512_permutexvar_epi8(index, load_512(table));
+  out = _mm512_mask_permutexvar_epi8(out, quarters.second, index, load_512(table + 64));
+  out = _mm512_mask_permutexvar_epi8(out, quarters.third, index, load_512(table + 128));
+  return _mm512_mask_permutexvar_epi8(out, quarters.fourth, index, load_512(table + 192));
+}
+inline TwoBytes look_up(const uint8_t (&tables)[2][512], __m512i index, __mmask64 bit8) {
+  const Quarters quarters = quarters_of(index);
+  const auto in = [&](const uint8_t* table) {
+    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
+                                look_up_quarters(table + 256, index, quarters));
+  };
+  return {in(tables[0]), in(tables[1])};
+}
+inline TwoBytes look_up(const uint8_t (&tables)[2][1024], __m512i index, __mmask64 bit8, __mmask64 bit9) {
+  const Quarters quarters = quarters_of(index);
+  const auto half = [&](const uint8_t* table) {
+    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
+                                look_up_quarters(table + 256, index, quarters));
+  };
+  const auto in = [&](const uint8_t* table) { return _mm512_mask_mov_epi8(half(table), bit9, half(table + 512)); };
+  return {in(tables[0]), in(tables[1])};
 }
 
 inline __m512i join_halves(const std::byte* p0, const std::byte* p1) {  // 32 bytes of each
@@ -57,35 +92,52 @@ inline __m512 stored_scales(const std::byte* p, int64_t stride) {
   return _mm512_mul_ps(d, set1(kDivisor<Block>));
 }
 
+constexpr int kGridOffset = 64;  // makes the values unsigned
+
 // A unit, with its scales ready to be multiplied with the unit's sums.
 template <int kParts>
 struct GridUnit {
-  __m512i magnitude[kParts];
-  __mmask64 minus[kParts];
-  __m512i scale;  // int32 per dword, or (IQ2_XS, IQ2_S) int16 per two groups
+  __m512i part[kParts];  // value + kGridOffset
+  __m512i scale;         // int32 per dword, or (IQ2_XS, IQ2_S) int16 per two groups
 };
 
-// IQ2: codes of two bits, low: elements 0-3 of every group, high: 4-7; signs: a byte for each group.
-inline void open_groups_of_8(__m512i low, __m512i high, __m512i signs, GridUnit<8>* out) {
-  // Tables indexed by two codes at once: the value of the first, or of the second.
-  const __m512i first = _mm512_set1_epi32(0x002b1908);
-  const __m512i second = _mm512_broadcast_i32x4(_mm_set_epi32(0, 0x2b2b2b2b, 0x19191919, 0x08080808));
-  const __m512i pairs[4] = {low_nibbles(low), high_nibbles(low), low_nibbles(high), high_nibbles(high)};
-#pragma GCC unroll 8
-  for (int e = 0; e < 8; ++e) {
-    out->magnitude[e] = _mm512_shuffle_epi8(e % 2 == 0 ? first : second, pairs[e / 2]);
-    out->minus[e] = _mm512_test_epi8_mask(signs, _mm512_set1_epi8(static_cast<char>(1 << e)));
+// IQ2: codes of two bits, low: elements 0-3 of every group, high: 4-7; signs: a byte for each group. Two codes and two
+// signs are a 6-bit index into the values of the first, and of the second; vpermb does not read the bits above.
+inline void open_groups_of_8(TwoBytes codes, __m512i signs, GridUnit<8>* out) {
+  alignas(64) static constexpr uint8_t kFirst[64] = {
+      72, 89, 107, 64, 72, 89, 107, 64, 72, 89, 107, 64, 72,  89, 107, 64, 56,  39, 21, 64, 56,  39,
+      21, 64, 56,  39, 21, 64, 56,  39, 21, 64, 72,  89, 107, 64, 72,  89, 107, 64, 72, 89, 107, 64,
+      72, 89, 107, 64, 56, 39, 21,  64, 56, 39, 21,  64, 56,  39, 21,  64, 56,  39, 21, 64};
+  alignas(64) static constexpr uint8_t kSecond[64] = {
+      72, 72, 72,  72,  89,  89,  89, 89, 107, 107, 107, 107, 64, 64, 64, 64, 72, 72, 72, 72, 89, 89,
+      89, 89, 107, 107, 107, 107, 64, 64, 64,  64,  56,  56,  56, 56, 39, 39, 39, 39, 21, 21, 21, 21,
+      64, 64, 64,  64,  56,  56,  56, 56, 39,  39,  39,  39,  21, 21, 21, 21, 64, 64, 64, 64};
+  const __m512i first = _mm512_load_si512(kFirst);
+  const __m512i second = _mm512_load_si512(kSecond);
+  const __m512i pairs[4] = {codes.low, _mm512_srli_epi16(codes.low, 4), codes.high, _mm512_srli_epi16(codes.high, 4)};
+  const __m512i both_signs[4] = {_mm512_slli_epi16(signs, 4), _mm512_slli_epi16(signs, 2), signs,
+                                 _mm512_srli_epi16(signs, 2)};
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    // Bits 0-3 of the codes, the others of the signs.
+    const __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), pairs[i], both_signs[i], 0xca);
+    out->part[2 * i] = _mm512_permutexvar_epi8(index, first);
+    out->part[2 * i + 1] = _mm512_permutexvar_epi8(index, second);
   }
 }
 
-// IQ3: codes in nibbles, low: elements 0 and 1 of every group, high: 2 and 3; signs: a byte for eight elements, twice.
-inline void open_groups_of_4(__m512i low, __m512i high, __m512i signs, const int8_t (&values)[8], GridUnit<4>* out) {
-  const __m512i table = _mm512_broadcast_i32x4(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(values)));
-  const __m512i codes[4] = {low_nibbles(low), high_nibbles(low), low_nibbles(high), high_nibbles(high)};
+// IQ3: codes in nibbles of three bits, low: elements 0 and 1 of every group, high: 2 and 3; signs: four bits for each
+// group. A code and, in bit 3, its sign index 16 entries, which are there four times.
+inline void open_groups_of_4(TwoBytes codes, __m512i signs, const int8_t (&values)[8], GridUnit<4>* out) {
+  const __m128i plus = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(values));
+  const __m128i both = _mm_unpacklo_epi64(plus, _mm_sub_epi8(_mm_setzero_si128(), plus));
+  const __m512i table = _mm512_broadcast_i32x4(_mm_add_epi8(both, _mm_set1_epi8(kGridOffset)));
+  const __m512i code[4] = {codes.low, _mm512_srli_epi16(codes.low, 4), codes.high, _mm512_srli_epi16(codes.high, 4)};
 #pragma GCC unroll 4
   for (int e = 0; e < 4; ++e) {
-    out->magnitude[e] = _mm512_shuffle_epi8(table, codes[e]);
-    out->minus[e] = _mm512_test_epi8_mask(signs, _mm512_set1_epi16(static_cast<int16_t>(0x1001 << e)));
+    const __m512i sign = _mm512_slli_epi16(signs, 3 - static_cast<unsigned>(e));
+    const __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi8(8), sign, code[e], 0xca);
+    out->part[e] = _mm512_permutexvar_epi8(index, table);
   }
 }
 
@@ -101,21 +153,17 @@ struct GridIQ2_XXS {
     const __m512i index = _mm512_permutex2var_epi32(a, even, b);
     const __m512i aux = _mm512_permutex2var_epi32(a, _mm512_or_si512(even, _mm512_set1_epi32(1)), b);
     const __m512i sevens = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720150e0700), aux);
-    const __mmask64 bit7 = _mm512_movepi8_mask(index);
-    open_groups_of_8(look_up_256(kGridIQ2_XXS[0], index, bit7), look_up_256(kGridIQ2_XXS[1], index, bit7),
-                     look_up_128(kEvenSigns, sevens), out);
+    open_groups_of_8(look_up(kGridIQ2_XXS, index), look_up_128(kEvenSigns, sevens), out);
     out->scale = odd_dwords(_mm512_srli_epi32(aux, 28));
   }
 };
 
 // Nibbles of 8 bytes from each block as 32 int16, each doubled plus one.
 inline __m512i odd_nibbles(__m128i bytes) {
-  const __m128i mask = _mm_set1_epi8(15);
-  const __m128i low = _mm_and_si128(bytes, mask);
-  const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
-  const __m512i wide =
-      _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high)));
-  return _mm512_or_si512(_mm512_slli_epi16(wide, 1), _mm512_set1_epi16(1));
+  const __m512i wide = _mm512_cvtepu8_epi32(bytes);  // bits 0-3 to bits 1-4, bits 4-7 to bits 17-20
+  const __m512i doubled =
+      _mm512_ternarylogic_epi32(_mm512_slli_epi32(wide, 1), _mm512_slli_epi32(wide, 13), _mm512_set1_epi16(30), 0xa8);
+  return _mm512_or_si512(doubled, _mm512_set1_epi16(1));
 }
 
 struct GridIQ2_XS {
@@ -133,10 +181,8 @@ struct GridIQ2_XS {
     const __m512i even = _mm512_load_si512(kEven);
     const __m512i index = _mm512_permutex2var_epi8(a, even, b);
     const __m512i upper = _mm512_permutex2var_epi8(a, _mm512_or_si512(even, _mm512_set1_epi8(1)), b);
-    const __mmask64 bit7 = _mm512_movepi8_mask(index);
     const __mmask64 bit8 = _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1));
-    open_groups_of_8(look_up_512(kGridIQ2_XS[0], index, bit7, bit8), look_up_512(kGridIQ2_XS[1], index, bit7, bit8),
-                     look_up_128(kEvenSigns, _mm512_srli_epi16(upper, 1)), out);
+    open_groups_of_8(look_up(kGridIQ2_XS, index, bit8), look_up_128(kEvenSigns, _mm512_srli_epi16(upper, 1)), out);
     out->scale = odd_nibbles(join_eights(p0 + offsetof(Block, scales), p1 + offsetof(Block, scales)));
   }
 };
@@ -153,11 +199,9 @@ struct GridIQ2_S {
     const __m512i qh = _mm512_cvtepu8_epi32(join_eights(p0 + offsetof(Block, qh), p1 + offsetof(Block, qh)));
     const __m512i each =
         _mm512_shuffle_epi8(qh, _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000)));
-    const __mmask64 bit7 = _mm512_movepi8_mask(index);
     const __mmask64 bit8 = _mm512_test_epi8_mask(each, _mm512_set1_epi32(0x40100401));
     const __mmask64 bit9 = _mm512_test_epi8_mask(each, _mm512_set1_epi32(static_cast<int>(0x80200802)));
-    open_groups_of_8(look_up_1024(kGridIQ2_S[0], index, bit7, bit8, bit9),
-                     look_up_1024(kGridIQ2_S[1], index, bit7, bit8, bit9), signs, out);
+    open_groups_of_8(look_up(kGridIQ2_S, index, bit8, bit9), signs, out);
     out->scale = odd_nibbles(join_eights(p0 + offsetof(Block, scales), p1 + offsetof(Block, scales)));
   }
 };
@@ -172,9 +216,10 @@ struct GridIQ3_XXS {
     const auto* packed = reinterpret_cast<const __m256i*>(p + offsetof(Block, signs_scales));
     const __m512i aux = _mm512_cvtepu32_epi64(_mm256_loadu_si256(packed));
     const __m512i sevens = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x15150e0e07070000), aux);
-    const __mmask64 bit7 = _mm512_movepi8_mask(index);
-    open_groups_of_4(look_up_256(kGridIQ3_XXS[0], index, bit7), look_up_256(kGridIQ3_XXS[1], index, bit7),
-                     look_up_128(kEvenSigns, sevens), kIQ3_XXSValues, out);
+    // The upper four signs of a byte are those of the second of two groups.
+    const __m512i twice = look_up_128(kEvenSigns, sevens);
+    const __m512i signs = _mm512_mask_mov_epi8(twice, 0xaaaaaaaaaaaaaaaa, _mm512_srli_epi16(twice, 4));
+    open_groups_of_4(look_up(kGridIQ3_XXS, index), signs, kIQ3_XXSValues, out);
     const __m512i sc = _mm512_srli_epi32(aux, 28);
     out->scale = odd_dwords(_mm512_or_si512(sc, _mm512_slli_epi64(sc, 32)));
   }
@@ -191,10 +236,8 @@ struct GridIQ3_S {
     std::memcpy(&bit8, p + offsetof(Block, qh), 8);
     const auto* packed = reinterpret_cast<const __m256i*>(p + offsetof(Block, signs));
     const __m512i wide = _mm512_cvtepu8_epi16(_mm256_loadu_si256(packed));
-    const __m512i signs = _mm512_or_si512(wide, _mm512_slli_epi16(wide, 8));
-    const __mmask64 bit7 = _mm512_movepi8_mask(index);
-    open_groups_of_4(look_up_512(kGridIQ3_S[0], index, bit7, bit8), look_up_512(kGridIQ3_S[1], index, bit7, bit8),
-                     signs, kIQ3_SValues, out);
+    const __m512i signs = _mm512_or_si512(wide, _mm512_slli_epi16(wide, 4));  // the lower four bits of each byte
+    open_groups_of_4(look_up(kGridIQ3_S, index, bit8), signs, kIQ3_SValues, out);
     const __m512i nibbles = _mm512_set1_epi32(load_i32(p + offsetof(Block, scales)));
     const __m512i by = _mm512_set_epi32(28, 28, 24, 24, 20, 20, 16, 16, 12, 12, 8, 8, 4, 4, 0, 0);
     out->scale = odd_dwords(_mm512_and_si512(_mm512_srlv_epi32(nibbles, by), _mm512_set1_epi32(15)));

@@ -45,8 +45,8 @@ class RowsFormat {
 };
 
 constexpr Shape kSmall{16, 16, true, 16, false};  // values up to 15; scales are not negative: (int16, 0) is int32
-constexpr Shape kBy16{16, 16, false, 64, false};  // up to 63, a scale per 16 elements
-constexpr Shape kBy32{32, 32, false, 64, false};  // a scale per 32
+constexpr Shape kBy16{16, 16, false, kGridOffset, false};  // up to 63, a scale per 16 elements
+constexpr Shape kBy32{32, 32, false, kGridOffset, false};  // a scale per 32
 
 // As plain code does it.
 template <typename Block>
@@ -140,13 +140,12 @@ void expand_grid(const std::byte* p, int64_t stride, Panel256* panel) {
   for (int r = 0; r < kPanelRows; r += kUnitRows) {
     GridUnit<kParts> unit;
     Grid::open(p + r * stride, p + (r + kUnitRows - 1) * stride, &unit);
-    __m512i w[kParts], ordered[kParts];
-    const __m512i offset = _mm512_set1_epi8(kOffset);
-    for (int e = 0; e < kParts; ++e) {
-      const __m512i magnitude = unit.magnitude[e];
-      w[e] = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, magnitude), unit.minus[e], offset, magnitude);
+    __m512i ordered[kParts];
+    if (kOffset != kGridOffset) {
+      const __m512i excess = _mm512_set1_epi8(kGridOffset - kOffset);
+      for (int e = 0; e < kParts; ++e) unit.part[e] = _mm512_sub_epi8(unit.part[e], excess);
     }
-    join_parts(w, ordered);
+    join_parts(unit.part, ordered);
     for (int i = 0; i < kParts; ++i) _mm512_store_si512(joined[r / kUnitRows][i], ordered[i]);
   }
   const auto chunk_at = [&](int r, int chunk) {

@@ -39,27 +39,26 @@ void cut_into_parts(const int8_t* q, int64_t n, int8_t* out) {
   for (int i = 0; i < kParts; ++i) _mm512_store_si512(out + 64 * bits[i], v[i]);
 }
 
-// A sum per dword, times its scale.
+// A sum per dword, times its scale. x has the unit's activations in parts; start is -kGridOffset times the sums of q over
+// each dword's elements or, with scales of 16, a quarter of that for each 16: it fits in 16 bits.
 template <typename Grid>
-inline __m512i unit_product(const GridUnit<Grid::kParts>& unit, const int8_t* x) {
-  const __m512i zero = _mm512_setzero_si512();
-  const auto signed_x = [&](int e) {
-    const __m512i part = _mm512_load_si512(x + 64 * e);
-    return _mm512_mask_sub_epi8(part, unit.minus[e], zero, part);
-  };
-  if constexpr (Grid::kScaleOf16) {  // two groups have 8 * 2 * 43 * 127: 32 bits; two parts of them fit in 16
-    __m512i total = zero;
-#pragma GCC unroll 4
-    for (int e = 0; e < Grid::kParts; e += 2) {
-      const __m512i first = _mm512_maddubs_epi16(unit.magnitude[e], signed_x(e));
-      const __m512i second = _mm512_maddubs_epi16(unit.magnitude[e + 1], signed_x(e + 1));
-      total = _mm512_dpwssd_epi32(total, _mm512_add_epi16(first, second), unit.scale);
-    }
-    return total;
-  } else {
-    __m512i sum[2] = {zero, zero};
+inline __m512i unit_product(const GridUnit<Grid::kParts>& unit, const int8_t* x, const int32_t* start) {
+  if constexpr (Grid::kScaleOf16) {  // pairs of products fit in 16 bits
+    const __m512i scale4 = _mm512_slli_epi16(unit.scale, 2);
+    __m512i total[2] = {_mm512_dpwssd_epi32(_mm512_setzero_si512(), scale4, _mm512_load_si512(start)),
+                        _mm512_setzero_si512()};
 #pragma GCC unroll 8
-    for (int e = 0; e < Grid::kParts; ++e) sum[e % 2] = _mm512_dpbusd_epi32(sum[e % 2], unit.magnitude[e], signed_x(e));
+    for (int e = 0; e < Grid::kParts; ++e) {
+      const __m512i pairs = _mm512_maddubs_epi16(unit.part[e], _mm512_load_si512(x + 64 * e));
+      total[e % 2] = _mm512_dpwssd_epi32(total[e % 2], pairs, unit.scale);
+    }
+    return _mm512_add_epi32(total[0], total[1]);
+  } else {
+    __m512i sum[2] = {_mm512_load_si512(start), _mm512_setzero_si512()};
+#pragma GCC unroll 8
+    for (int e = 0; e < Grid::kParts; ++e) {
+      sum[e % 2] = _mm512_dpbusd_epi32(sum[e % 2], unit.part[e], _mm512_load_si512(x + 64 * e));
+    }
     return _mm512_mullo_epi32(_mm512_add_epi32(sum[0], sum[1]), unit.scale);
   }
 }
@@ -74,6 +73,7 @@ struct GridStream {
   template <int kColumns>
   struct Chunk {
     alignas(64) int8_t q[kColumns][kChunkBlocks * 256];  // unit by unit, in parts
+    alignas(64) int32_t start[kColumns][kChunkBlocks / kUnitBlocks][16];
     alignas(64) int32_t sums[kColumns][kPanelRows][kChunkBlocks];
     const float* d[kColumns];
 
@@ -81,6 +81,8 @@ struct GridStream {
       for (int c = 0; c < kColumns; ++c) {
         for (int i = 0; i < n; i += kUnitBlocks) {
           cut_into_parts<Grid::kParts>(columns[c].q + (b + i) * 256, (n - i) * 256, q[c] + i * 256);
+          const __mmask32 there = first_lanes32(16 * min_of(kUnitBlocks, n - i));
+          prepare_start(_mm512_maskz_loadu_epi16(there, columns[c].sums16 + (b + i) * 16), start[c][i / kUnitBlocks]);
         }
         d[c] = columns[c].d + b;
       }
@@ -102,7 +104,8 @@ struct GridStream {
           ahead.reading(block - group, kUnitBlocks * kBytes);
           GridUnit<Grid::kParts> unit;
           Grid::open(block, first + 1 < n ? block + kBytes : block, &unit);
-          for (int c = 0; c < kColumns; ++c) product[c][u] = unit_product<Grid>(unit, q[c] + first * 256);
+          for (int c = 0; c < kColumns; ++c)
+            product[c][u] = unit_product<Grid>(unit, q[c] + first * 256, start[c][first / kUnitBlocks]);
         }
         for (int c = 0; c < kColumns; ++c) store_sums(product[c], sums[c][r] + b);
       }
@@ -127,6 +130,18 @@ struct GridStream {
     }
 
    private:
+    static inline void prepare_start(__m512i sums16, int32_t* out) {
+      if constexpr (Grid::kScaleOf16) {
+        _mm512_store_si512(out, _mm512_mullo_epi16(sums16, _mm512_set1_epi16(-kGridOffset / 4)));
+      } else if constexpr (kUnitBlocks == 2) {  // a dword is 32 elements
+        const __m512i sums = _mm512_madd_epi16(sums16, _mm512_set1_epi16(1));
+        _mm512_store_si512(out, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-kGridOffset)));
+      } else {  // 16
+        const __m512i sums = _mm512_cvtepi16_epi32(_mm512_castsi512_si256(sums16));
+        _mm512_store_si512(out, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-kGridOffset)));
+      }
+    }
+
     // One unit per register: a block in all four lanes, or one in the lower and one in the upper two.
     static inline void store_sums(const __m512i (&v)[4], int32_t* out) {
       auto* to = reinterpret_cast<__m128i*>(out);
