@@ -41,12 +41,13 @@ uint64_t system_margin(uint64_t available) {
 constexpr uint64_t kScratchBytes = uint64_t{256} << 20;
 constexpr int64_t kDefaultContext = 4096;
 
-PagerOptions pager_options(const HyperParameters& h, const ModelOptions& options) {
+PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   PagerOptions experts = options.experts;
   const uint64_t available = available_memory_bytes();
   if (!options.leave_margin || available == 0) return experts;
-  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(kDefaultContext, h.n_ctx_train);
-  const uint64_t taken = system_margin(available) + kScratchBytes + SequenceState::bytes_needed(h, n_ctx);
+  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
+  const uint64_t state = SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
+  const uint64_t taken = system_margin(available) + kScratchBytes + state;
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }
@@ -59,6 +60,12 @@ Model::Model(std::string path, const ModelOptions& options)
 
 Model::~Model() = default;
 
+int64_t Model::default_context() const {
+  const int64_t n_ctx = std::min(kDefaultContext, h_.n_ctx_train);
+  if (weights_.rope_factors_long.empty()) return n_ctx;
+  return std::min(n_ctx, static_cast<int64_t>(h_.yarn.n_ctx_original));
+}
+
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
   std::shared_ptr<Model> model(new Model(path, options));
   const auto reader = std::make_shared<const GgufReader>(path, options.open);
@@ -66,9 +73,12 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   model->h_ = read_hyperparameters(*reader);
   model->weights_ = load_weights(*reader, model->h_, &model->arena_, progress);
   if (!model->weights_.experts.empty()) {
-    model->experts_ = std::make_unique<ExpertPager>(model->weights_.experts, reader, pager_options(model->h_, options));
+    model->experts_ = std::make_unique<ExpertPager>(model->weights_.experts, reader, pager_options(*model, options));
   }
-  model->rope_ = std::make_unique<Rope>(model->h_, model->weights_.rope_factors);
+  const ModelWeights& w = model->weights_;
+  model->rope_ = std::make_unique<Rope>(model->h_, w.rope_factors);
+  if (!w.rope_factors_long.empty()) model->rope_long_ = std::make_unique<Rope>(model->h_, w.rope_factors_long);
+  model->rope_windowed_ = std::make_unique<Rope>(model->h_, w.rope_factors, true);
   model->forward_ = std::make_unique<Forward>(*model);
   return model;
 }

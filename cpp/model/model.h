@@ -65,6 +65,9 @@ class Model {
   const std::string& path() const { return path_; }
   const HyperParameters& hyperparameters() const { return h_; }
   const ModelWeights& weights() const { return weights_; }
+  // Of sessions that ask for none: the model's own, at most 4096, and where longer contexts turn by other rotary
+  // factors, which are worse for short texts, the longest that does not.
+  int64_t default_context() const;
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
   const char* isa() const { return backend_.kernels().name; }
   int n_threads() const { return backend_.n_threads(); }
@@ -90,6 +93,8 @@ class Model {
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
   std::unique_ptr<Rope> rope_;
+  std::unique_ptr<Rope> rope_long_;  // of contexts beyond the original one; nullptr: as rope_
+  std::unique_ptr<Rope> rope_windowed_;
   CpuBackend backend_;
   std::mutex mutex_;
   std::unique_ptr<Forward> forward_;

@@ -8,6 +8,7 @@
 
 #include "cpp/base/memory.h"
 #include "cpp/io/gguf_reader.h"
+#include "cpp/model/hyperparameters.h"
 #include "cpp/model/weights.h"
 
 namespace expertree {
@@ -19,6 +20,7 @@ class TensorPlan {
   // Marks the tensor used; nullptr when absent.
   const GgufTensor* take(const std::string& name);
   const GgufTensor& require(const std::string& name);
+  bool has(const std::string& name) const { return reader_.find_tensor(name) != nullptr; }
   int32_t index_of(const GgufTensor* tensor) const { return static_cast<int32_t>(tensor - reader_.tensors().data()); }
 
   // Checks shape (fastest dimension first; trailing dimensions of 1 may be left out) and that the format runs.
@@ -28,11 +30,18 @@ class TensorPlan {
   // The matrix is filled in by load(): *out must stay where it is.
   void matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
+  // A matrix per head, [k, rows, n] in the file: all rows one under the other.
+  void matrix_stack(const std::string& name, int64_t k, int64_t rows, int64_t n, WeightMatrix* out);
   void vector(const std::string& name, int64_t n, FloatVector* out);
   bool optional_vector(const std::string& name, int64_t n, FloatVector* out);
+  // Floats of any shape, fastest dimension first.
+  void floats(const std::string& name, const std::vector<int64_t>& shape, FloatVector* out);
+  void vector_if(Presence presence, const std::string& name, int64_t n, FloatVector* out);
   // An I32 or I64 tensor [n], read at once. n < 0: of any length.
   std::vector<int64_t> integers(const std::string& name, int64_t n);
 
+  // Tensors whose names begin so are for others to load.
+  void leave(const std::string& prefix);
   // A tensor that nobody took is a feature that would be left out silently.
   void refuse_unused() const;
 
@@ -53,8 +62,8 @@ class TensorPlan {
     FloatVector* out;
   };
 
-  void add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out);
-  void add_vector(const GgufTensor& tensor, int64_t n, FloatVector* out);
+  void add_matrix(const GgufTensor& tensor, const std::vector<int64_t>& shape, WeightMatrix* out);
+  void add_floats(const GgufTensor& tensor, const std::vector<int64_t>& shape, FloatVector* out);
 
   const GgufReader& reader_;
   std::vector<bool> used_;
