@@ -17,6 +17,8 @@ struct WeightMatrix {
   int64_t row_bytes = 0;
 
   bool present() const { return data != nullptr; }
+  // The n rows from `first` on.
+  WeightMatrix rows_from(int64_t first, int64_t n) const { return {dtype, data + first * row_bytes, n, k, row_bytes}; }
 };
 
 }  // namespace expertree

@@ -29,8 +29,6 @@ from expertree.speculation import (
 )
 from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
 
-DEFAULT_CONTEXT = 4096
-
 
 class Model:
     """A language model loaded from a GGUF file (the first part of a split one).
@@ -100,8 +98,7 @@ class Model:
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
-        default = min(DEFAULT_CONTEXT, int(self._core.n_ctx_train))
-        self.n_ctx = default if n_ctx is None else n_ctx
+        self.n_ctx = int(self._core.default_context) if n_ctx is None else n_ctx
 
     # Facts about the model.
 
