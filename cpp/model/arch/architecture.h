@@ -38,6 +38,11 @@ extern const Architecture kErnie45Moe;
 extern const Architecture kHunyuanMoe;
 extern const Architecture kBailingMoe2;
 extern const Architecture kDots1;
+extern const Architecture kDeepSeek;
+extern const Architecture kSmallThinker;
+extern const Architecture kGrok;
+extern const Architecture kExaoneMoe;
+extern const Architecture kMiMo2;
 
 // Names of the architectures that run here.
 std::vector<std::string> architecture_names();
