@@ -107,7 +107,7 @@ struct MoeParameters {
   double sum_scale = 1.0;  // of experts and the part beside them together
 };
 
-constexpr float kMinWeightSum = 6.1e-5f;  // the smallest normal binary16, as llama.cpp guards its sum
+constexpr float kMinWeightSum = 0x1p-14f;  // the smallest normal binary16, as llama.cpp guards its sum
 
 // What may differ from layer to layer.
 struct LayerParameters {
@@ -162,6 +162,7 @@ struct HyperParameters {
   bool normalize_values = false;  // RMS norm without a weight over each head of v
   bool values_may_be_keys = false;  // without attn_v the values are the key projection
   Presence attention_sinks = Presence::kNone;
+  bool ignores_output_bias = false;  // files may have attn_output.bias, which is not added
   double attention_scale = 0.0;  // of scores; 0: 1 / sqrt(head_dim_k)
   double attention_softcap = 0.0;  // 0: none
   double attention_output_scale = 1.0;

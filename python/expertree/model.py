@@ -98,6 +98,7 @@ class Model:
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
+        self._asked_context = n_ctx or 0
         self.n_ctx = int(self._core.default_context) if n_ctx is None else n_ctx
 
     # Facts about the model.
@@ -235,7 +236,8 @@ class Model:
 
     def _evaluate(self, tokens: Sequence[int] | npt.NDArray[Any], routing: bool) -> tuple[Any, Any]:
         ids = to_ids(tokens)
-        session = self.session(n_ctx=max(1, ids.size))
+        # The context that was asked for at loading can decide how positions turn (rotary factors of long contexts).
+        session = self.session(n_ctx=max(1, ids.size, self._asked_context))
         logits, routed = session._core.evaluate(ids, np.arange(-1, ids.size - 1, dtype=np.int32), routing)
         return logits, routed
 

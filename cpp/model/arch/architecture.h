@@ -42,6 +42,11 @@ extern const Architecture kQwen35;
 extern const Architecture kQwen35Moe;
 extern const Architecture kQwen3Next;
 extern const Architecture kLfm2Moe;
+extern const Architecture kDeepSeek;
+extern const Architecture kSmallThinker;
+extern const Architecture kGrok;
+extern const Architecture kExaoneMoe;
+extern const Architecture kMiMo2;
 
 // Names of the architectures that run here.
 std::vector<std::string> architecture_names();

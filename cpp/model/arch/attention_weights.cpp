@@ -76,7 +76,11 @@ void plan_attention(TensorPlan* plan, const std::string& block, const HyperParam
     plan_biases(plan, block, n, w);
   }
   plan->matrix(block + "attn_output.weight", p.n_heads * p.head_dim_v, h.n_embd, &w->output);
-  plan->optional_vector(block + "attn_output.bias", h.n_embd, &w->output_bias);
+  if (h.ignores_output_bias) {
+    plan->take(block + "attn_output.bias");
+  } else {
+    plan->optional_vector(block + "attn_output.bias", h.n_embd, &w->output_bias);
+  }
   plan->vector_if(h.attention_sinks, block + "attn_sinks.weight", p.n_heads, &w->sinks);
   if (h.qk_norm == QkNorm::kPerHead || h.qk_norm == QkNorm::kWholeProjection) {
     const bool whole = h.qk_norm == QkNorm::kWholeProjection;

@@ -9,6 +9,7 @@ const Architecture kErnie45Moe = {
         [](const ArchKeys& keys, HyperParameters* h) {
           read_common(keys, h);
           h->rope_style = RopeStyle::kConsecutive;
+          h->ignores_output_bias = true;  // as llama.cpp does
           read_experts(keys, h);
           read_leading_dense(keys, h);
           const int64_t step = keys.require_int("interleave_moe_layer_step");

@@ -52,7 +52,7 @@ const Architecture kGemma4 = {
           h->window = Window::kSliding;
           h->n_window = keys.require_int("attention.sliding_window");
           read_window_layers(keys, -1, false, h);
-          read_windowed_rope(keys, 10000.0, 1.0, h);
+          read_windowed_rope(keys, 10000.0, WindowedScale::kOne, h);
           h->rope_factors_windowed = false;
           read_windowed_heads(keys, h);
           h->qk_norm = QkNorm::kPerHead;
@@ -64,7 +64,7 @@ const Architecture kGemma4 = {
           h->layer_scales = true;
           h->unit = GatedUnit::kGeGlu;
           h->embedding_scale = std::sqrt(static_cast<double>(h->n_embd));
-          h->logit_softcap = keys.float_or("final_logit_softcapping", 0.0);
+          h->logit_softcap = keys.float_or("final_logit_softcapping", 30.0);
           read_mixture(keys, h);
         },
 };

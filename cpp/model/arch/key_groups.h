@@ -35,8 +35,10 @@ void read_shared_experts(const ArchKeys& keys, int64_t width, HyperParameters* h
 // layer, or first with dense_first, sees everything.
 void read_window_layers(const ArchKeys& keys, int64_t period, bool dense_first, HyperParameters* h);
 
-// rope.freq_base_swa: what windowed layers turn with, default `base`; their frequencies are scaled by `scale`.
-void read_windowed_rope(const ArchKeys& keys, double base, double scale, HyperParameters* h);
+// What windowed layers turn with: rope.freq_base_swa (default `base`) and rope.dimension_count_swa. Their frequencies are
+// scaled by what the file says even with rope.scaling.type "none", as in llama.cpp; or not at all.
+enum class WindowedScale : uint8_t { kOfFile, kOne };
+void read_windowed_rope(const ArchKeys& keys, double base, WindowedScale scale, HyperParameters* h);
 
 // logit_scale (a divisor, required), residual_scale, embedding_scale and attention.scale; 0 means none.
 void read_scales(const ArchKeys& keys, HyperParameters* h);

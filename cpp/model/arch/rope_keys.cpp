@@ -13,8 +13,7 @@ double read_base(const ArchKeys& keys, const char* key, double fallback) {
 }
 
 // 1 / factor. Older files give the factor alone; it meant linear scaling.
-double read_frequency_scale(const ArchKeys& keys, const std::string& type) {
-  if (type == "none") return 1.0;
+double read_frequency_scale(const ArchKeys& keys) {
   const double factor = keys.float_or("rope.scaling.factor", keys.float_or("rope.scale_linear", 0.0));
   if (factor == 0.0) return 1.0;
   if (!(factor >= 1e-3 && factor <= 1e6)) {
@@ -42,19 +41,19 @@ void read_rope(const ArchKeys& keys, HyperParameters* h) {
   if (!known && !(type == "longrope" && h->rope_factors == RopeFactors::kLongShort)) {
     keys.refuse_feature("rope.scaling.type", "'" + type + "'", "scalings other than 'none', 'linear' and 'yarn'");
   }
-  h->rope_frequency_scale = read_frequency_scale(keys, type);
+  h->rope_frequency_scale_windowed = read_frequency_scale(keys);
+  h->rope_frequency_scale = type == "none" ? 1.0 : h->rope_frequency_scale_windowed;
   h->yarn.on = type == "yarn";
   h->yarn.n_ctx_original = static_cast<double>(keys.int_or("rope.scaling.original_context_length", h->n_ctx_train));
   h->rope_magnitude = keys.float_or("rope.scaling.attn_factor", 1.0);
   if (h->yarn.on) h->rope_magnitude *= yarn_magnitude(1.0 / h->rope_frequency_scale);
   h->n_rot_windowed = h->n_rot;
   h->rope_base_windowed = h->rope_base;
-  h->rope_frequency_scale_windowed = h->rope_frequency_scale;
 }
 
-void read_windowed_rope(const ArchKeys& keys, double base, double scale, HyperParameters* h) {
+void read_windowed_rope(const ArchKeys& keys, double base, WindowedScale scale, HyperParameters* h) {
   h->rope_base_windowed = read_base(keys, "rope.freq_base_swa", base);
-  h->rope_frequency_scale_windowed = scale;
+  if (scale == WindowedScale::kOne) h->rope_frequency_scale_windowed = 1.0;
   h->n_rot_windowed = keys.int_or("rope.dimension_count_swa", h->n_rot);
 }
 
