@@ -144,8 +144,10 @@ void hash_elementwise(const KernelTable& table, Hash* hash) {
     hash->add(y);
     table.softmax(x.data(), n, y.data());
     hash->add(y);
-    table.silu_mul(x.data(), w.data(), n, y.data());
-    hash->add(y);
+    for (const GatedUnitFn unit : {table.silu_mul, table.gelu_mul, table.swiglu_oai, table.relu_mul}) {
+      unit(x.data(), w.data(), n, y.data());
+      hash->add(y);
+    }
     table.axpy(0.3f, x.data(), n, y.data());
     hash->add(y);
     table.exp_f32(x.data(), n, y.data());
@@ -164,21 +166,28 @@ void hash_attention(const KernelTable& table, Hash* hash) {
   const std::vector<float> k = random_floats(43, kCells * kDimK);
   const std::vector<float> v = random_floats(47, kCells * kDimV);
   const int32_t tail[] = {80, 71, 89, 60, 75};
+  const std::vector<float> sinks = random_floats(53, kHeads);
   std::vector<float> out(kHeads * kDimV);
   for (const int64_t n_prefix : {0, 1, 30, 59}) {
-    const AttendArgs args = {.q = q.data(),
-                             .q_stride = kDimK,
-                             .n_heads = kHeads,
-                             .k = k.data(),
-                             .v = v.data(),
-                             .head_dim_k = kDimK,
-                             .head_dim_v = kDimV,
-                             .n_prefix = n_prefix,
-                             .tail = tail,
-                             .n_tail = 5,
-                             .scale = 0.2f,
-                             .out = out.data(),
-                             .out_stride = kDimV};
+    AttendArgs args = {.q = q.data(),
+                       .q_stride = kDimK,
+                       .n_heads = kHeads,
+                       .k = k.data(),
+                       .v = v.data(),
+                       .head_dim_k = kDimK,
+                       .head_dim_v = kDimV,
+                       .v_stride = kDimV,
+                       .n_prefix = n_prefix,
+                       .tail = tail,
+                       .n_tail = 5,
+                       .scale = 0.2f,
+                       .out = out.data(),
+                       .out_stride = kDimV};
+    table.attend(&args, 1);
+    hash->add(out);
+    args.first = n_prefix / 2;
+    args.softcap = 5.0f;
+    args.sinks = sinks.data();
     table.attend(&args, 1);
     hash->add(out);
   }

@@ -46,9 +46,10 @@
 //
 // C7  Softmax over a row: m = max; e[i] = exp(x[i] - m); s = sum16(e); p[i] = e[i] / s.
 //
-// C8  Attention of one query head over the n positions of its own path, position order, in tiles of kAttentionTile
-//     positions anchored at position 0. m = -inf, l = 0, acc[.] = 0. For each tile with positions j = 0 .. t-1:
-//       s[j] = dot16(q, k[j]) * scale
+// C8  Attention of one query head over the positions of its own path that it sees, position order, in tiles of
+//     kAttentionTile positions from the first of them on. m = -inf, l = 0, acc[.] = 0; with a sink z: m = z, l = 1. For
+//     each tile with positions j = 0 .. t-1:
+//       s[j] = dot16(q, k[j]) * scale;   with a soft cap c: s[j] = softcap(s[j], c)
 //       m2 = max(m, max_j s[j]);  c = exp(m - m2);  p[j] = exp(s[j] - m2)
 //       l = fma(l, c, sum16(p over the tile));  acc[d] = acc[d] * c;  then in increasing j: acc[d] = fma(p[j], v[j][d], acc[d])
 //       m = m2
@@ -64,6 +65,16 @@
 //     column never depends on its neighbours, and tokens follow one another in order: there is no chunked form.
 //       p = 0; for j: p = fma(k[j], S[j] * decay, p);   d = beta * (v - p)
 //       o = 0; for j: S[j] = fma(k[j], d, S[j] * decay), o = fma(q[j], S[j], o);   out = o
+//
+// C12 Gated units, element by element, g the gate and u the up projection:
+//       SwiGLU       silu(g) * u
+//       GEGLU        t = max(g, -100);  z = (1.59576912f * t) * fma(0.044715f, t * t, 1);  (t / (1 + exp(-z))) * u
+//                    (the tanh form of GELU, as 0.5 (1 + tanh(z / 2)) = 1 / (1 + exp(-z)))
+//       SwiGLU-OAI   t = max(min(g, 7), -100);  v = max(min(u, 7), -7);  (t / (1 + exp(-(1.702f * t)))) * (v + 1)
+//       ReGLU        max(g, 0) * u
+//     min and max pass NaN on, as in canonical_math.h.
+//
+// C13 softcap(x, c) = c * (1 - 2 / (exp(x * (2 / c)) + 1)), which is c tanh(x / c).
 #pragma once
 
 #include <cmath>

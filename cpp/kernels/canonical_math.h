@@ -127,4 +127,29 @@ static inline float canonical_silu(float x) {
   return t / denominator;
 }
 
+// x / (1 + exp(-z)), with the exponential's clamps.
+static inline float canonical_gate(float x, float z) { return x / (1.0f + canonical_exp(-z)); }
+
+// canonical.h, C12.
+constexpr float kGeluSlope = 1.59576912f;  // 2 sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715f;
+constexpr float kOaiSlope = 1.702f;
+constexpr float kOaiLimit = 7.0f;
+
+static inline float canonical_gelu(float x) {
+  const float t = max_pass_nan(-100.0f, x);
+  return canonical_gate(t, (kGeluSlope * t) * std::fma(kGeluCube, t * t, 1.0f));
+}
+
+static inline float canonical_swiglu_oai(float gate, float up) {
+  const float t = max_pass_nan(-100.0f, min_pass_nan(kOaiLimit, gate));
+  const float v = max_pass_nan(-kOaiLimit, min_pass_nan(kOaiLimit, up));
+  return canonical_gate(t, kOaiSlope * t) * (v + 1.0f);
+}
+
+// canonical.h, C13: c tanh(x / c).
+static inline float canonical_softcap(float x, float c) {
+  return c * (1.0f - 2.0f / (canonical_exp(x * (2.0f / c)) + 1.0f));
+}
+
 }  // namespace expertree

@@ -43,13 +43,17 @@ struct AttendArgs {
   int64_t q_stride;
   int64_t n_heads;
   const float* k;          // [cell][head_dim_k], stride head_dim_k
-  const float* v;          // [cell][head_dim_v], stride head_dim_v
+  const float* v;          // [cell][head_dim_v], stride v_stride
   int64_t head_dim_k;
   int64_t head_dim_v;
+  int64_t v_stride;        // from cell to cell in v
+  int64_t first = 0;       // the first position that is seen, less than n_prefix + n_tail
   int64_t n_prefix;        // positions 0 .. n_prefix-1 lie in cells 0 .. n_prefix-1
   const int32_t* tail;     // [n_tail] cells of positions n_prefix, n_prefix + 1, ..
   int64_t n_tail;
   float scale;
+  float softcap = 0.0f;          // of the scores; 0: none
+  const float* sinks = nullptr;  // [n_heads]: a score without a value; null: none
   float* out;              // [n_heads][head_dim_v], stride out_stride
   int64_t out_stride;
 };
@@ -75,6 +79,7 @@ struct DeltaScanArgs {
 };
 
 using MatmulFn = void (*)(const MatmulArgs&);
+using GatedUnitFn = void (*)(const float* gate, const float* up, int64_t n, float* y);
 
 struct KernelTable {
   const char* name;  // "scalar", "avx2", "avx512", "neon"
@@ -115,7 +120,11 @@ struct KernelTable {
   // p = softmax(x); x and p may be the same. float [n], n >= 1.
   void (*softmax)(const float* x, int64_t n, float* p);
   // y = silu(gate) * up; y may be gate or up. float [n].
-  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* y);
+  GatedUnitFn silu_mul;
+  // The other gated units of canonical.h, C12, with the same arguments.
+  GatedUnitFn gelu_mul;
+  GatedUnitFn swiglu_oai;
+  GatedUnitFn relu_mul;
   // acc = fma(scale, x, acc). float [n].
   void (*axpy)(float scale, const float* x, int64_t n, float* acc);
   // y = exp(x), y = log(x). float [n].

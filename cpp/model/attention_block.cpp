@@ -10,85 +10,150 @@ namespace {
 
 constexpr int64_t kTaskRows = 8;  // of attention
 
+const float* data_or_null(const FloatVector& b) { return b.empty() ? nullptr : b.data(); }
+
 }  // namespace
 
-void Forward::project(const Chunk& chunk, int64_t layer) {
-  const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(layer)];
-  const AttentionWeights& a = w.attention;
-  const int64_t n_q = a.q.rows;
-  const int64_t n_k = a.k.rows;
-  const int64_t n_v = a.v.rows;
-  normed_.reset(chunk.n, h_.n_embd);
-  backend_.rms_norm(residual_.data(), w.attn_norm.data(), h_.rms_eps, &normed_);
-  q_.resize(static_cast<size_t>(chunk.n * n_q));
-  k_.resize(static_cast<size_t>(chunk.n * n_k));
-  v_.resize(static_cast<size_t>(chunk.n * n_v));
-  const auto bias = [](const FloatVector& b) { return b.empty() ? nullptr : b.data(); };
-  const CpuBackend::Product in[] = {{a.q, q_.data(), n_q, bias(a.q_bias)},
-                                    {a.k, k_.data(), n_k, bias(a.k_bias)},
-                                    {a.v, v_.data(), n_v, bias(a.v_bias)}};
-  backend_.matmul(normed_, in);
-}
-
 void Forward::leave_keys_values(const Chunk& chunk, int64_t layer) {
+  const LayerWeights& w = weights(layer);
+  normed_.reset(chunk.n, h_.n_embd);
+  norm(residual_.data(), w.attn_norm, w.attn_norm_bias, &normed_);
+  if (h_.is_latent()) return;
   project(chunk, layer);
   store_keys_values(chunk, layer);
 }
 
 void Forward::attention(const Chunk& chunk, int64_t layer) {
-  const AttentionWeights& a = m_.weights_.layers[static_cast<size_t>(layer)].attention;
+  const LayerWeights& w = weights(layer);
   leave_keys_values(chunk, layer);
-  attend(chunk, layer);
-  if (h_.gated_attention) gate_attention(chunk.n);
+  if (h_.is_latent()) {
+    latent_attention(chunk, layer);
+  } else {
+    attend(chunk, layer);
+  }
+  if (w.attention.gate.present()) gate_attention(chunk.n, w.attention.gate.rows);
   output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
-  const float* bias = a.output_bias.empty() ? nullptr : a.output_bias.data();
-  const CpuBackend::Product out[] = {{a.output, output_.data(), h_.n_embd, bias}};
+  const CpuBackend::Product out[] = {
+      {w.attention.output, output_.data(), h_.n_embd, data_or_null(w.attention.output_bias)}};
   backend_.matmul(attended_, out);
-  add_to_residual(chunk.n, output_.data());
+  if (h_.attention_output_scale != 1.0) {
+    for (float& x : output_) x = x * static_cast<float>(h_.attention_output_scale);
+  }
+  add_to_residual(chunk, w.post_attention_norm);
+}
+
+void Forward::project(const Chunk& chunk, int64_t layer) {
+  const AttentionWeights& a = weights(layer).attention;
+  q_.resize(static_cast<size_t>(chunk.n * a.q.rows));
+  k_.resize(static_cast<size_t>(chunk.n * a.k.rows));
+  v_.resize(static_cast<size_t>(chunk.n * (a.v.present() ? a.v.rows : a.k.rows)));
+  std::vector<CpuBackend::Product> in = {{a.q, q_.data(), a.q.rows, data_or_null(a.q_bias)},
+                                         {a.k, k_.data(), a.k.rows, data_or_null(a.k_bias)}};
+  if (a.v.present()) in.push_back({a.v, v_.data(), a.v.rows, data_or_null(a.v_bias)});
+  if (a.gate.present()) {
+    attention_gate_.resize(static_cast<size_t>(chunk.n * a.gate.rows));
+    in.push_back({a.gate, attention_gate_.data(), a.gate.rows, data_or_null(a.gate_bias)});
+  }
+  backend_.matmul(normed_, in);
+  if (!a.v.present()) v_ = k_;
+}
+
+// Each head of x by its own norm, or all of them by one, as the model has it.
+void Forward::normalize_heads(const FloatVector& weight, int64_t n_heads, int64_t head_dim, float* x) const {
+  if (weight.empty() && h_.qk_norm != QkNorm::kPerHeadPlain) return;
+  const bool whole = h_.qk_norm == QkNorm::kWholeProjection;
+  const int64_t n = whole ? n_heads * head_dim : head_dim;
+  for (int64_t i = 0; i < (whole ? 1 : n_heads); ++i) {
+    backend_.kernels().rms_norm(x + i * n, data_or_null(weight), h_.rms_eps, n, x + i * n);
+  }
+}
+
+// Turns n_heads heads of a row that lie `stride` apart.
+void Forward::turn_heads(int64_t layer, int64_t row, int64_t n_heads, int64_t stride, float* x) const {
+  const LayerParameters& p = h_.layer(layer);
+  if (!p.has_rope) return;
+  const Angles& angles = p.windowed ? angles_windowed_ : angles_;
+  const int64_t at = row * angles.rope->n_pairs();
+  for (int64_t i = 0; i < n_heads; ++i) {
+    angles.rope->apply(angles.cos.data() + at, angles.sin.data() + at, x + i * stride);
+  }
+}
+
+// What the queries of a row are multiplied with for its position.
+float Forward::query_scale(const Chunk& chunk, int64_t layer, int64_t row) const {
+  const QueryTemperature& t = h_.temperature;
+  if (t.scale == 0.0 || !h_.layer(layer).has_temperature) return 1.0f;
+  const double steps = std::floor((static_cast<double>(chunk.position(row)) + t.offset) / t.length);
+  return static_cast<float>(std::log(steps + 1.0) * t.scale + 1.0);
 }
 
 void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
-  const AttentionWeights& a = m_.weights_.layers[static_cast<size_t>(layer)].attention;
-  const int64_t n_pairs = m_.rope_->n_pairs();
-  const auto prepare = [&](float* x, int64_t stride, const FloatVector& norm, int64_t n_heads, const float* cos,
-                           const float* sin) {
-    if (h_.qk_norm == QkNorm::kWholeProjection) {
-      backend_.kernels().rms_norm(x, norm.data(), h_.rms_eps, n_heads * h_.head_dim_k, x);
-    }
-    for (int64_t head = 0; head < n_heads; ++head) {
-      float* p = x + head * stride;
-      if (h_.qk_norm == QkNorm::kPerHead) backend_.kernels().rms_norm(p, norm.data(), h_.rms_eps, h_.head_dim_k, p);
-      m_.rope_->apply(cos, sin, p);
-    }
+  const AttentionWeights& a = weights(layer).attention;
+  const LayerParameters& p = h_.layer(layer);
+  // Llama 4's plain norm comes with the rotary embedding. Where norm weights are optional, none means no norm.
+  const bool has_norm = h_.qk_norm == QkNorm::kPerHeadPlain ? p.has_rope : h_.qk_norm != QkNorm::kNone;
+  const auto prepare = [&](float* x, const FloatVector& norm_weight, int64_t row, int64_t n_heads) {
+    if (has_norm && !h_.qk_norm_after_rope) normalize_heads(norm_weight, n_heads, p.head_dim_k, x);
+    turn_heads(layer, row, n_heads, p.head_dim_k, x);
+    if (has_norm && h_.qk_norm_after_rope) normalize_heads(norm_weight, n_heads, p.head_dim_k, x);
   };
+  const int64_t n_v = p.n_kv_heads * p.head_dim_v;
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
-    const float* cos = cos_.data() + r * n_pairs;
-    const float* sin = sin_.data() + r * n_pairs;
     float* q = q_.data() + r * a.q.rows;
     float* k = k_.data() + r * a.k.rows;
-    const float* v = v_.data() + r * a.v.rows;
-    prepare(q, query_stride(), a.q_norm, h_.n_heads, cos, sin);
-    prepare(k, h_.head_dim_k, a.k_norm, h_.n_kv_heads, cos, sin);
+    float* v = v_.data() + r * n_v;
+    prepare(q, a.q_norm, r, p.n_heads);
+    prepare(k, a.k_norm, r, p.n_kv_heads);
+    const float scale = query_scale(chunk, layer, r);
+    if (scale != 1.0f) {
+      for (int64_t i = 0; i < a.q.rows; ++i) q[i] = q[i] * scale;
+    }
     const int64_t cell = chunk.state.cell(chunk.begin + r);
-    for (int64_t head = 0; head < h_.n_kv_heads; ++head) {
-      std::memcpy(chunk.state.keys(layer, head) + cell * h_.head_dim_k, k + head * h_.head_dim_k,
-                  static_cast<size_t>(h_.head_dim_k) * sizeof(float));
-      std::memcpy(chunk.state.values(layer, head) + cell * h_.head_dim_v, v + head * h_.head_dim_v,
-                  static_cast<size_t>(h_.head_dim_v) * sizeof(float));
+    for (int64_t head = 0; head < p.n_kv_heads; ++head) {
+      float* value = v + head * p.head_dim_v;
+      if (h_.normalize_values) backend_.kernels().rms_norm(value, nullptr, h_.rms_eps, p.head_dim_v, value);
+      std::memcpy(chunk.state.keys(layer, head) + cell * p.head_dim_k, k + head * p.head_dim_k,
+                  static_cast<size_t>(p.head_dim_k) * sizeof(float));
+      std::memcpy(chunk.state.values(layer, head) + cell * p.head_dim_v, value,
+                  static_cast<size_t>(p.head_dim_v) * sizeof(float));
     }
   });
 }
 
+// attended_ times sigmoid(gate), element by element.
+void Forward::gate_attention(int64_t n, int64_t width) {
+  backend_.pool().parallel_for(n, [&](int64_t r) {
+    float* gate = attention_gate_.data() + r * width;
+    float* y = attended_.row(r);
+    for (int64_t i = 0; i < width; ++i) gate[i] = -gate[i];
+    backend_.kernels().exp_f32(gate, width, gate);
+    for (int64_t i = 0; i < width; ++i) y[i] = y[i] * (1.0f / (1.0f + gate[i]));
+  });
+}
+
+int64_t Forward::first_seen(int64_t layer, int64_t position) const {
+  if (!h_.layer(layer).windowed) return 0;
+  switch (h_.window) {
+    case Window::kNone: return 0;
+    case Window::kSliding: return std::max<int64_t>(0, position - h_.n_window + 1);
+    case Window::kChunked: return position / h_.n_window * h_.n_window;
+  }
+  return 0;
+}
+
+// q_ [n][n_heads][head_dim_k] over the cells into attended_ [n][n_heads][head_dim_v].
 void Forward::attend(const Chunk& chunk, int64_t layer) {
-  const int64_t n_q = h_.n_heads * query_stride();
-  const int64_t n_out = h_.n_heads * h_.head_dim_v;
-  const int64_t group = h_.n_heads / h_.n_kv_heads;  // query heads that share a KV head
-  const float scale = 1.0f / std::sqrt(static_cast<float>(h_.head_dim_k));
-  attended_.reset(chunk.n, n_out);
+  const LayerParameters& p = h_.layer(layer);
+  const FloatVector& sinks = weights(layer).attention.sinks;
+  const int64_t n_q = p.n_heads * p.head_dim_k;
+  const int64_t group = p.n_heads / p.n_kv_heads;  // query heads that share a KV head
+  const float scale = h_.attention_scale != 0.0 ? static_cast<float>(h_.attention_scale)
+                                                : 1.0f / std::sqrt(static_cast<float>(p.head_dim_k));
+  attended_.reset(chunk.n, p.n_heads * p.head_dim_v);
   // A task is some rows of one head: they read its keys and values together. A few rows make tasks of one, for balance.
-  const int64_t step = chunk.n >= kTaskRows * h_.n_kv_heads ? kTaskRows : 1;
+  const int64_t step = chunk.n >= kTaskRows * p.n_kv_heads ? kTaskRows : 1;
   const int64_t n_steps = (chunk.n + step - 1) / step;
-  backend_.pool().parallel_for(n_steps * h_.n_kv_heads, [&](int64_t task) {
+  backend_.pool().parallel_for(n_steps * p.n_kv_heads, [&](int64_t task) {
     const int64_t head = task / n_steps;
     const int64_t begin = task % n_steps * step;
     AttendArgs rows[kTaskRows] = {};
@@ -97,36 +162,25 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
       AttendArgs& args = rows[i];
       const int64_t r = begin + i;
       const PathCells& path = chunk.state.path(chunk.begin + r);
-      args.q = q_.data() + r * n_q + head * group * query_stride();
-      args.q_stride = query_stride();
+      args.q = q_.data() + r * n_q + head * group * p.head_dim_k;
+      args.q_stride = p.head_dim_k;
       args.n_heads = group;
       args.k = chunk.state.keys(layer, head);
-      args.v = chunk.state.values(layer, head);
-      args.head_dim_k = h_.head_dim_k;
-      args.head_dim_v = h_.head_dim_v;
+      args.v = h_.is_latent() ? args.k : chunk.state.values(layer, head);
+      args.head_dim_k = p.head_dim_k;
+      args.head_dim_v = p.head_dim_v;
+      args.v_stride = h_.is_latent() ? p.head_dim_k : p.head_dim_v;
+      args.first = first_seen(layer, chunk.position(r));
       args.n_prefix = path.n_prefix;
       args.tail = path.tail.data();
       args.n_tail = static_cast<int64_t>(path.tail.size());
       args.scale = scale;
-      args.out = attended_.row(r) + head * group * h_.head_dim_v;
-      args.out_stride = h_.head_dim_v;
+      args.softcap = static_cast<float>(h_.attention_softcap);
+      args.sinks = sinks.empty() ? nullptr : sinks.data() + head * group;
+      args.out = attended_.row(r) + head * group * p.head_dim_v;
+      args.out_stride = p.head_dim_v;
     }
     backend_.kernels().attend(rows, n_rows);
-  });
-}
-
-// Each head's output times sigmoid of the gate that stands behind its query.
-void Forward::gate_attention(int64_t n) {
-  const int64_t d = h_.head_dim_k;
-  backend_.pool().parallel_for(n, [&](int64_t r) {
-    float* x = q_.data() + r * h_.n_heads * query_stride();
-    for (int64_t head = 0; head < h_.n_heads; ++head) {
-      float* gate = x + head * query_stride() + d;
-      float* y = attended_.row(r) + head * d;
-      for (int64_t i = 0; i < d; ++i) gate[i] = -gate[i];
-      backend_.kernels().exp_f32(gate, d, gate);
-      for (int64_t i = 0; i < d; ++i) y[i] = y[i] * (1.0f / (1.0f + gate[i]));
-    }
   });
 }
 

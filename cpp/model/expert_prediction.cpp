@@ -21,13 +21,12 @@ void Forward::hint_next_layer(const Chunk& chunk, int64_t layer) {
   if (next == h_.n_layers) return;
   const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(next)];
   const int64_t n_experts = h_.moe.n_experts;
-  guessed_.reset(chunk.n, h_.n_embd);
-  backend_.rms_norm(residual_.data(), w.ffn_norm.data(), h_.rms_eps, &guessed_);
+  read_router_input(chunk.n, w, &guessed_);
   guessed_scores_.resize(static_cast<size_t>(chunk.n * n_experts));
   const CpuBackend::Product router[] = {{w.moe.router, guessed_scores_.data(), n_experts}};
   backend_.matmul(guessed_, router);
 
-  // Each row's best n_used, by the score of the row that likes an expert best.
+  // Each row's best n_used without bias and groups, by the score of the row that likes an expert best.
   std::vector<float> best(static_cast<size_t>(n_experts), 0.0f);
   std::vector<int32_t> order(static_cast<size_t>(n_experts));
   for (int64_t r = 0; r < chunk.n; ++r) {

@@ -34,10 +34,9 @@ void Forward::tap(const Chunk& chunk, int64_t layer, std::span<const int32_t> ta
 }
 
 void Forward::last_hidden(const Chunk& chunk, ForwardResult* result) {
-  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
-    backend_.kernels().rms_norm(residual_.data() + r * h_.n_embd, m_.weights_.output_norm.data(), h_.rms_eps, h_.n_embd,
-                                result->last_hidden.data() + (chunk.at + r) * h_.n_embd);
-  });
+  normed_.reset(chunk.n, h_.n_embd);
+  norm(residual_.data(), m_.weights_.output_norm, m_.weights_.output_norm_bias, &normed_);
+  std::copy_n(normed_.data(), chunk.n * h_.n_embd, result->last_hidden.data() + chunk.at * h_.n_embd);
 }
 
 }  // namespace expertree

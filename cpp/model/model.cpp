@@ -41,12 +41,13 @@ uint64_t system_margin(uint64_t available) {
 constexpr uint64_t kScratchBytes = uint64_t{256} << 20;
 constexpr int64_t kDefaultContext = 4096;
 
-PagerOptions pager_options(const HyperParameters& h, const ModelOptions& options) {
+PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   PagerOptions experts = options.experts;
   const uint64_t available = available_memory_bytes();
   if (!options.leave_margin || available == 0) return experts;
-  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : std::min(kDefaultContext, h.n_ctx_train);
-  const uint64_t taken = system_margin(available) + kScratchBytes + SequenceState::bytes_needed(h, n_ctx);
+  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
+  const uint64_t state = SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
+  const uint64_t taken = system_margin(available) + kScratchBytes + state;
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }
@@ -58,12 +59,24 @@ Model::Model(std::string path, std::shared_ptr<CpuBackend> backend)
 
 Model::~Model() = default;
 
-void Model::set_parts(ModelParts parts, const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts) {
+int64_t Model::default_context() const {
+  const int64_t n_ctx = std::min(kDefaultContext, h_.n_ctx_train);
+  if (weights_.rope_factors_long.empty()) return n_ctx;
+  return std::min(n_ctx, static_cast<int64_t>(h_.yarn.n_ctx_original));
+}
+
+void Model::set_parts(ModelParts parts) {
   h_ = std::move(parts.h);
   weights_ = std::move(parts.weights);
   arena_ = std::move(parts.arena);
+}
+
+void Model::start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts) {
   if (!weights_.experts.empty()) experts_ = std::make_unique<ExpertPager>(weights_.experts, reader, experts);
-  rope_ = std::make_unique<Rope>(h_, weights_.rope_factors);
+  const ModelWeights& w = weights_;
+  rope_ = std::make_unique<Rope>(h_, w.rope_factors);
+  if (!w.rope_factors_long.empty()) rope_long_ = std::make_unique<Rope>(h_, w.rope_factors_long);
+  rope_windowed_ = std::make_unique<Rope>(h_, w.rope_factors, true);
   forward_ = std::make_unique<Forward>(*this);
 }
 
@@ -76,15 +89,16 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   ModelParts parts;
   parts.h = read_hyperparameters(*reader);
   parts.weights = load_weights(*reader, parts.h, &parts.arena, progress);
-  const PagerOptions experts = pager_options(parts.h, options);
-  model->set_parts(std::move(parts), reader, experts);
+  model->set_parts(std::move(parts));
+  model->start(reader, pager_options(*model, options));
   return model;
 }
 
 std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts,
                                          std::shared_ptr<const GgufReader> reader) {
   std::shared_ptr<Model> model(new Model(host.path_, host.backend_));
-  model->set_parts(std::move(parts), reader, {});
+  model->set_parts(std::move(parts));
+  model->start(reader, {});
   return model;
 }
 

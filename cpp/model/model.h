@@ -83,6 +83,9 @@ class Model {
   const std::string& path() const { return path_; }
   const HyperParameters& hyperparameters() const { return h_; }
   const ModelWeights& weights() const { return weights_; }
+  // Of sessions that ask for none: the model's own, at most 4096, and where longer contexts turn by other rotary
+  // factors, which are worse for short texts, the longest that does not.
+  int64_t default_context() const;
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
   const char* isa() const { return backend_->kernels().name; }
   int n_threads() const { return backend_->n_threads(); }
@@ -101,7 +104,9 @@ class Model {
  private:
   friend class Forward;
   Model(std::string path, std::shared_ptr<CpuBackend> backend);
-  void set_parts(ModelParts parts, const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
+  // Takes the parts, but for the experts.
+  void set_parts(ModelParts parts);
+  void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
 
   std::string path_;
   HyperParameters h_;
@@ -109,6 +114,8 @@ class Model {
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
   std::unique_ptr<Rope> rope_;
+  std::unique_ptr<Rope> rope_long_;  // of contexts beyond the original one; nullptr: as rope_
+  std::unique_ptr<Rope> rope_windowed_;
   std::shared_ptr<CpuBackend> backend_;
   std::mutex mutex_;
   std::unique_ptr<Forward> forward_;

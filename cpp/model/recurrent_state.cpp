@@ -18,7 +18,7 @@ constexpr int64_t kBeforeEnd = 32;
 constexpr int64_t kCheckpointInterval = 256;
 
 int64_t count_layers(const HyperParameters& h) {
-  return std::ranges::count_if(h.mixers, [](Mixer mixer) { return mixer != Mixer::kAttention; });
+  return std::ranges::count_if(h.layers, [](const LayerParameters& l) { return l.mixer != Mixer::kAttention; });
 }
 
 int64_t input_floats(const RecurrentParameters& r) { return (r.n_taps - 1) * r.n_channels; }
@@ -44,7 +44,7 @@ uint64_t RecurrentState::bytes_needed(const HyperParameters& h) {
 
 RecurrentState::RecurrentState(const HyperParameters& h) : r_(h.recurrent) {
   if (!h.is_recurrent()) return;
-  for (const Mixer mixer : h.mixers) index_.push_back(mixer == Mixer::kAttention ? -1 : n_layers_++);
+  for (const LayerParameters& l : h.layers) index_.push_back(l.mixer == Mixer::kAttention ? -1 : n_layers_++);
   for (PageBuffer& state : states_) state = PageBuffer(state_bytes(r_, n_layers_), "the recurrent state");
   applied_.assign(static_cast<size_t>(n_layers_), 0);
   reserve_terms(kUsualTerms);

@@ -11,36 +11,38 @@ namespace {
 
 constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
 
-std::vector<int64_t> kv_layers(const HyperParameters& h) {
-  std::vector<int64_t> layers;
-  int64_t n = 0;
-  for (int64_t i = 0; i < h.n_layers; ++i) layers.push_back(h.mixer(i) == Mixer::kAttention ? n++ : -1);
-  return layers;
-}
-
-uint64_t plane_bytes(const HyperParameters& h, int64_t n_cells, int64_t head_dim) {
-  const std::vector<int64_t> layers = kv_layers(h);
-  const int64_t n_layers = h.n_layers - std::ranges::count(layers, -1);
-  return static_cast<uint64_t>(n_layers * h.n_kv_heads * n_cells * head_dim + kOverreadFloats) * sizeof(float);
-}
-
 }  // namespace
 
+void SequenceState::Planes::add(int64_t n_heads, int64_t head_dim) {
+  layers.push_back({elements, n_heads, head_dim});
+  elements += n_heads * head_dim;
+}
+
+uint64_t SequenceState::Planes::bytes(int64_t n_cells) const {
+  return static_cast<uint64_t>(elements * n_cells + kOverreadFloats) * sizeof(float);
+}
+
+SequenceState::Planes SequenceState::key_planes(const HyperParameters& h) {
+  Planes planes;
+  for (const LayerParameters& layer : h.layers) planes.add(layer.n_kv_heads, layer.head_dim_k);
+  return planes;
+}
+
+SequenceState::Planes SequenceState::value_planes(const HyperParameters& h) {
+  Planes planes;
+  for (const LayerParameters& layer : h.layers) planes.add(layer.n_kv_heads, h.is_latent() ? 0 : layer.head_dim_v);
+  return planes;
+}
+
 uint64_t SequenceState::bytes_needed(const HyperParameters& h, int64_t n_ctx) {
-  return plane_bytes(h, n_ctx, h.head_dim_k) + plane_bytes(h, n_ctx, h.head_dim_v) + RecurrentState::bytes_needed(h);
+  return key_planes(h).bytes(n_ctx) + value_planes(h).bytes(n_ctx) + RecurrentState::bytes_needed(h);
 }
 
 SequenceState::SequenceState(const HyperParameters& h, int64_t n_ctx)
-    : kv_layer_(kv_layers(h)),
-      n_heads_(h.n_kv_heads),
-      h_dim_k_(h.head_dim_k),
-      h_dim_v_(h.head_dim_v),
-      n_ctx_(n_ctx),
-      n_cells_(n_ctx + kTreeCells),
-      recurrent_(h) {
+    : k_planes_(key_planes(h)), v_planes_(value_planes(h)), n_ctx_(n_ctx), n_cells_(n_ctx + kTreeCells), recurrent_(h) {
   require_memory(bytes_needed(h, n_ctx), "a KV cache for " + std::to_string(n_ctx) + " tokens");
-  k_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_k_), "the KV cache");
-  v_ = PageBuffer(plane_bytes(h, n_cells_, h_dim_v_), "the KV cache");
+  k_ = PageBuffer(k_planes_.bytes(n_cells_), "the KV cache");
+  v_ = PageBuffer(v_planes_.bytes(n_cells_), "the KV cache");
 }
 
 void SequenceState::require_room(const TokenBatch& batch) const {
@@ -95,15 +97,11 @@ void SequenceState::add_rows(const TokenBatch& batch) {
 }
 
 void SequenceState::move_cell(int64_t from, int64_t to) {
-  for (int64_t layer = 0; layer < std::ssize(kv_layer_); ++layer) {
-    if (kv_layer_[static_cast<size_t>(layer)] < 0) continue;
-    for (int64_t head = 0; head < n_heads_; ++head) {
-      float* k = keys(layer, head);
-      float* v = values(layer, head);
-      std::memcpy(k + to * h_dim_k_, k + from * h_dim_k_, static_cast<size_t>(h_dim_k_) * sizeof(float));
-      std::memcpy(v + to * h_dim_v_, v + from * h_dim_v_, static_cast<size_t>(h_dim_v_) * sizeof(float));
-    }
-  }
+  const auto move = [&](float* plane, int64_t head_dim) {
+    std::memcpy(plane + to * head_dim, plane + from * head_dim, static_cast<size_t>(head_dim) * sizeof(float));
+  };
+  k_planes_.each(k_.as<float>(), n_cells_, move);
+  v_planes_.each(v_.as<float>(), n_cells_, move);
 }
 
 void SequenceState::commit(std::span<const int32_t> path) {
@@ -151,13 +149,13 @@ SequenceState SequenceState::branch(const HyperParameters& h) const {
   copy.paths_ = paths_;
   recurrent_.copy_to(&copy.recurrent_);
   const int64_t used = n_committed_ + n_pending();
-  for (int64_t layer = 0; layer < std::ssize(kv_layer_); ++layer) {
-    if (kv_layer_[static_cast<size_t>(layer)] < 0) continue;
-    for (int64_t head = 0; head < n_heads_; ++head) {
-      std::memcpy(copy.keys(layer, head), keys(layer, head), static_cast<size_t>(used * h_dim_k_) * sizeof(float));
-      std::memcpy(copy.values(layer, head), values(layer, head), static_cast<size_t>(used * h_dim_v_) * sizeof(float));
-    }
-  }
+  const auto copy_planes = [&](const Planes& planes, float* from, float* to) {
+    planes.each(from, n_cells_, [&](const float* plane, int64_t head_dim) {
+      std::memcpy(to + (plane - from), plane, static_cast<size_t>(used * head_dim) * sizeof(float));
+    });
+  };
+  copy_planes(k_planes_, k_.as<float>(), copy.k_.as<float>());
+  copy_planes(v_planes_, v_.as<float>(), copy.v_.as<float>());
   return copy;
 }
 

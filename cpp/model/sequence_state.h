@@ -54,22 +54,46 @@ class SequenceState {
 
   RecurrentState& recurrent() { return recurrent_; }
 
-  // Keys and values of one layer with attention and KV head: float [cell][head_dim].
-  float* keys(int64_t layer, int64_t head) const { return k_.as<float>() + plane(layer, head) * h_dim_k_; }
-  float* values(int64_t layer, int64_t head) const { return v_.as<float>() + plane(layer, head) * h_dim_v_; }
+  // Keys and values of one layer and KV head: float [cell][head_dim]. Of a latent model the values are empty: they are
+  // the leading elements of the keys.
+  float* keys(int64_t layer, int64_t head) const { return k_.as<float>() + k_planes_.at(layer, head, n_cells_); }
+  float* values(int64_t layer, int64_t head) const { return v_.as<float>() + v_planes_.at(layer, head, n_cells_); }
 
  private:
-  int64_t plane(int64_t layer, int64_t head) const {
-    return (kv_layer_[static_cast<size_t>(layer)] * n_heads_ + head) * n_cells_;
-  }
+  // Where the planes [cell][head_dim] of all layers and KV heads lie, one behind the other.
+  struct Planes {
+    struct Layer {
+      int64_t offset;  // elements per cell of the layers before
+      int64_t n_heads;
+      int64_t head_dim;
+    };
+    std::vector<Layer> layers;
+    int64_t elements = 0;  // per cell, of all
+
+    void add(int64_t n_heads, int64_t head_dim);
+    int64_t at(int64_t layer, int64_t head, int64_t n_cells) const {
+      const Layer& l = layers[static_cast<size_t>(layer)];
+      return (l.offset + head * l.head_dim) * n_cells;
+    }
+    uint64_t bytes(int64_t n_cells) const;
+    // For every plane: its first element and its head_dim.
+    template <typename Visit>
+    void each(float* data, int64_t n_cells, const Visit& visit) const {
+      for (int64_t i = 0; i < std::ssize(layers); ++i) {
+        for (int64_t head = 0; head < layers[static_cast<size_t>(i)].n_heads; ++head) {
+          visit(data + at(i, head, n_cells), layers[static_cast<size_t>(i)].head_dim);
+        }
+      }
+    }
+  };
+  static Planes key_planes(const HyperParameters& h);
+  static Planes value_planes(const HyperParameters& h);
   void require_room(const TokenBatch& batch) const;
   void add_rows(const TokenBatch& batch);
   void move_cell(int64_t from, int64_t to);
 
-  std::vector<int64_t> kv_layer_;  // by layer of the model; -1: no attention
-  int64_t n_heads_;  // KV heads
-  int64_t h_dim_k_;
-  int64_t h_dim_v_;
+  Planes k_planes_;
+  Planes v_planes_;
   int64_t n_ctx_;
   int64_t n_cells_;
   int64_t n_committed_ = 0;

@@ -18,6 +18,8 @@ struct WeightMatrix {
   float scale = 1.0f;  // multiplies every output of a product, before the bias
 
   bool present() const { return data != nullptr; }
+  // The n rows from `first` on.
+  WeightMatrix rows_from(int64_t first, int64_t n) const { return {dtype, data + first * row_bytes, n, k, row_bytes}; }
 };
 
 }  // namespace expertree

@@ -260,7 +260,7 @@ def _kv_width(tensors: list[TensorRow], facts: _Facts) -> int | None:
 
 def _recurrent_bytes(tensors: list[TensorRow], facts: _Facts) -> int:
     """What one sequence takes for layers with a recurrent state, F32 (cpp/model/recurrent_state.h): some states, each
-    the matrices and the convolution's last inputs, and the terms of some rows, each its inputs and two numbers per head."""
+    the matrices and the convolution's last inputs, and the terms of some rows: inputs and two numbers per head."""
     from expertree._core import RECURRENT_STATES, RECURRENT_TERMS
 
     n_layers = sum(1 for tensor in tensors if _RECURRENT.match(tensor.name))

@@ -29,8 +29,6 @@ from expertree.speculation import (
 )
 from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
 
-DEFAULT_CONTEXT = 4096
-
 
 class Model:
     """A language model loaded from a GGUF file (the first part of a split one).
@@ -101,8 +99,8 @@ class Model:
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
-        default = min(DEFAULT_CONTEXT, int(self._core.n_ctx_train))
-        self.n_ctx = default if n_ctx is None else n_ctx
+        self._asked_context = n_ctx or 0
+        self.n_ctx = int(self._core.default_context) if n_ctx is None else n_ctx
 
     # Facts about the model.
 
@@ -239,7 +237,8 @@ class Model:
 
     def _evaluate(self, tokens: Sequence[int] | npt.NDArray[Any], routing: bool) -> tuple[Any, Any]:
         ids = to_ids(tokens)
-        session = self.session(n_ctx=max(1, ids.size))
+        # The context that was asked for at loading can decide how positions turn (rotary factors of long contexts).
+        session = self.session(n_ctx=max(1, ids.size, self._asked_context))
         logits, routed = session._core.evaluate(ids, np.arange(-1, ids.size - 1, dtype=np.int32), routing)
         return logits, routed
 

@@ -109,6 +109,7 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("n_embd", [](const Model& model) { return model.hyperparameters().n_embd; })
       .def_prop_ro("n_vocab", [](const Model& model) { return model.hyperparameters().n_vocab; })
       .def_prop_ro("n_ctx_train", [](const Model& model) { return model.hyperparameters().n_ctx_train; })
+      .def_prop_ro("default_context", &Model::default_context)
       .def_prop_ro("n_experts", [](const Model& model) { return model.hyperparameters().moe.n_experts; })
       .def_prop_ro("n_experts_used", [](const Model& model) { return model.hyperparameters().moe.n_used; })
       .def_prop_ro("n_moe_layers", &Model::n_moe_layers)

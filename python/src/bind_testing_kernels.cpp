@@ -254,15 +254,24 @@ Out<float> softmax(const std::string& isa, In1<float> x, bool in_place) {
   return to_numpy(p, {x.shape(0)});
 }
 
+GatedUnitFn gated_unit(const KernelTable& table, const std::string& unit) {
+  if (unit == "silu_mul") return table.silu_mul;
+  if (unit == "gelu_mul") return table.gelu_mul;
+  if (unit == "swiglu_oai") return table.swiglu_oai;
+  if (unit == "relu_mul") return table.relu_mul;
+  throw Error(ErrorCode::kInvalidRequest, "there is no gated unit " + unit);
+}
+
 // in_place: "" writes elsewhere, "gate" or "up" over that input.
-Out<float> silu_mul(const std::string& isa, In1<float> gate, In1<float> up, const std::string& in_place) {
+Out<float> gated(const std::string& isa, const std::string& unit, In1<float> gate, In1<float> up,
+                 const std::string& in_place) {
   const int64_t n = static_cast<int64_t>(gate.shape(0));
   if (up.shape(0) != gate.shape(0)) throw Error(ErrorCode::kInvalidRequest, "gate and up differ in length");
   GuardedArray<float> gate_copy(gate.data(), n);
   GuardedArray<float> up_copy(up.data(), n);
   GuardedArray<float> output(n);
   float* y = in_place == "gate" ? gate_copy.data() : in_place == "up" ? up_copy.data() : output.data();
-  testing_kernels(isa).silu_mul(gate_copy.data(), up_copy.data(), n, y);
+  gated_unit(testing_kernels(isa), unit)(gate_copy.data(), up_copy.data(), n, y);
   return to_numpy(y, {gate.shape(0)});
 }
 
@@ -284,7 +293,7 @@ Out<float> map_elements(void (*f)(const float*, int64_t, float*), In1<float> x) 
 }
 
 Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float> v, int64_t n_prefix, In1<int32_t> tail,
-                  float scale) {
+                  float scale, int64_t first, float softcap, std::optional<In1<float>> sinks) {
   const int64_t n_heads = static_cast<int64_t>(q.shape(0));
   const int64_t n_cells = static_cast<int64_t>(k.shape(0));
   const int64_t head_dim_k = static_cast<int64_t>(q.shape(1));
@@ -293,13 +302,16 @@ Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float>
     throw Error(ErrorCode::kInvalidRequest, "q, k, v and n_prefix disagree");
   }
   check_indices(Indices(tail), n_cells);
-  if (n_prefix + static_cast<int64_t>(tail.shape(0)) == 0) {
+  if (first < 0 || n_prefix + static_cast<int64_t>(tail.shape(0)) <= first) {
     throw Error(ErrorCode::kInvalidRequest, "a query needs a position");
   }
   GuardedArray<float> q_copy(q.data(), n_heads * head_dim_k);
   GuardedArray<float> k_copy(k.data(), n_cells * head_dim_k);
   GuardedArray<float> v_copy(v.data(), n_cells * head_dim_v);
   GuardedArray<int32_t> tail_copy(tail.data(), static_cast<int64_t>(tail.shape(0)));
+  if (sinks && static_cast<int64_t>(sinks->shape(0)) != n_heads) {
+    throw Error(ErrorCode::kInvalidRequest, "sinks are one per head");
+  }
   GuardedOutput out(n_heads, head_dim_v);
   const AttendArgs args = {
       .q = q_copy.data(),
@@ -309,10 +321,14 @@ Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float>
       .v = v_copy.data(),
       .head_dim_k = head_dim_k,
       .head_dim_v = head_dim_v,
+      .v_stride = head_dim_v,
+      .first = first,
       .n_prefix = n_prefix,
       .tail = tail_copy.data(),
       .n_tail = static_cast<int64_t>(tail.shape(0)),
       .scale = scale,
+      .softcap = softcap,
+      .sinks = sinks ? sinks->data() : nullptr,
       .out = out.data(),
       .out_stride = out.stride(),
   };
@@ -322,7 +338,7 @@ Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float>
 
 // Several rows in one call; row r sees the first lengths[r] cells.
 Out<float> attend_rows(const std::string& isa, nb::ndarray<const float, nb::ndim<3>, nb::c_contig> q, In2<float> k,
-                       In2<float> v, In1<int32_t> lengths, float scale) {
+                       In2<float> v, In1<int32_t> lengths, In1<int32_t> first, float scale) {
   const auto n_rows = static_cast<int64_t>(q.shape(0));
   const auto n_heads = static_cast<int64_t>(q.shape(1));
   const auto n_cells = static_cast<int64_t>(k.shape(0));
@@ -347,6 +363,8 @@ Out<float> attend_rows(const std::string& isa, nb::ndarray<const float, nb::ndim
                     .v = v_copy.data(),
                     .head_dim_k = head_dim_k,
                     .head_dim_v = head_dim_v,
+                    .v_stride = head_dim_v,
+                    .first = std::min(first.data()[r], lengths.data()[r] - 1),
                     .n_prefix = lengths.data()[r],
                     .scale = scale,
                     .out = out.data() + r * n_heads * out.stride(),
@@ -374,8 +392,8 @@ void bind_testing_kernels(nb::module_& m) {
         "x: float32 [n, k] -> (q int8 [n, k], d float32 [n, k / block], sums16 int16 [n, k / 16]); block 32 or 256.");
   m.def("rms_norm", &rms_norm, "isa"_a, "x"_a, "w"_a.none(), "eps"_a, "in_place"_a = false);
   m.def("softmax", &softmax, "isa"_a, "x"_a, "in_place"_a = false);
-  m.def("silu_mul", &silu_mul, "isa"_a, "gate"_a, "up"_a, "in_place"_a = "",
-        "silu(gate) * up; in_place: '', 'gate' or 'up'.");
+  m.def("gated_unit", &gated, "isa"_a, "unit"_a, "gate"_a, "up"_a, "in_place"_a = "",
+        "unit: silu_mul, gelu_mul, swiglu_oai or relu_mul; in_place: '', 'gate' or 'up'.");
   m.def("axpy", &axpy, "isa"_a, "scale"_a, "x"_a, "acc"_a, "Returns fma(scale, x, acc).");
   m.def(
       "exp", [](const std::string& isa, In1<float> x) { return map_elements(testing_kernels(isa).exp_f32, x); },
@@ -383,11 +401,13 @@ void bind_testing_kernels(nb::module_& m) {
   m.def(
       "log", [](const std::string& isa, In1<float> x) { return map_elements(testing_kernels(isa).log_f32, x); },
       "isa"_a, "x"_a);
-  m.def("attend", &attend, "isa"_a, "q"_a, "k"_a, "v"_a, "n_prefix"_a, "tail"_a, "scale"_a,
-        "q: float32 [heads, dk]; k: [cells, dk]; v: [cells, dv]; tail: int32 cells of the positions from n_prefix on. "
-        "Returns float32 [heads, dv].");
-  m.def("attend_rows", &attend_rows, "isa"_a, "q"_a, "k"_a, "v"_a, "lengths"_a, "scale"_a,
-        "q: float32 [rows, heads, dk]; row r sees the first lengths[r] cells. Returns float32 [rows * heads, dv].");
+  m.def("attend", &attend, "isa"_a, "q"_a, "k"_a, "v"_a, "n_prefix"_a, "tail"_a, "scale"_a, "first"_a = 0,
+        "softcap"_a = 0.0f, "sinks"_a = nb::none(),
+        "q: float32 [heads, dk]; k: [cells, dk]; v: [cells, dv]; tail: int32 cells of the positions from n_prefix on; "
+        "first: the first position seen; sinks: float32 [heads] or None. Returns float32 [heads, dv].");
+  m.def(
+      "attend_rows", &attend_rows, "isa"_a, "q"_a, "k"_a, "v"_a, "lengths"_a, "first"_a, "scale"_a,
+      "q: float32 [rows, heads, dk]; row r sees cells first[r] .. lengths[r] - 1. Returns float32 [rows * heads, dv].");
   bind_testing_kernel_timing(m);
 }
 

@@ -15,8 +15,8 @@ from expertree import _core
 from expertree._core import _testing
 
 FOLDER = Path(__file__).parent.parent / "conformance"
-ROLLBACK_MODELS = ("qwen35moe", "qwen35", "qwen3next")
-MTP_MODELS = ("qwen35moe-mtp",)
+ROLLBACK_MODELS = ("qwen35moe", "qwen35", "qwen3next", "lfm2moe")
+MTP_MODELS = ("qwen35moe-mtp", "glm4moe-mtp")
 
 
 def load(name: str) -> tuple[expertree.Model, Any]:

@@ -354,15 +354,17 @@ def test_exp_log(isa, function):
         assert_same_bits(run(isa, x[:n]), want[:n], f"{function} n {n}")
 
 
-def test_silu_mul(isa):
+@pytest.mark.parametrize("unit", ["silu_mul", "gelu_mul", "swiglu_oai", "relu_mul"])
+def test_gated_units(isa, unit):
     for n in ELEMENT_COUNTS:
         gate, up = random_rows(2, n)
         gate[: len(special_floats())] = special_floats()[:n]
-        want = _testing.silu_mul("scalar", gate, up)
+        up[::-1][: len(special_floats())] = special_floats()[:n]
+        want = _testing.gated_unit("scalar", unit, gate, up)
         for in_place in ("", "gate", "up"):
-            assert_same_bits(_testing.silu_mul(isa, gate, up, in_place), want, f"silu_mul n {n} {in_place!r}")
+            assert_same_bits(_testing.gated_unit(isa, unit, gate, up, in_place), want, f"{unit} n {n} {in_place!r}")
     gate = np.linspace(-120, 120, 100_001, dtype=np.float32)
-    assert_same_bits(_testing.silu_mul(isa, gate, gate), _testing.silu_mul("scalar", gate, gate), "silu_mul")
+    assert_same_bits(_testing.gated_unit(isa, unit, gate, gate), _testing.gated_unit("scalar", unit, gate, gate), unit)
 
 
 def test_axpy(isa):
@@ -428,8 +430,8 @@ def attention_case(heads, dim_k, dim_v, positions, seed=0):
     return q * np.float32(3.0), k, v
 
 
-def attend_in_order(name, q, k, v, scale=0.25):
-    return _testing.attend(name, q, k, v, len(k), np.zeros(0, np.int32), scale)
+def attend_in_order(name, q, k, v, scale=0.25, **options):
+    return _testing.attend(name, q, k, v, len(k), np.zeros(0, np.int32), scale, **options)
 
 
 @pytest.mark.parametrize("dim", [1, 8, 24, 40, 64, 80, 96, 128, 256])
@@ -473,10 +475,27 @@ def test_attend_rows_together(isa, heads):
     q = rng.standard_normal((len(lengths), heads, 40)).astype(np.float32)
     _, k, v = attention_case(heads, 40, 24, 100)
     for n in (1, 2, 8, 9, 11):
-        got = _testing.attend_rows(isa, q[:n], k, v, lengths[:n], 0.25).reshape(n, heads, 24)
-        for r in range(n):
-            want = attend_in_order("scalar", q[r], k[: lengths[r]], v[: lengths[r]])
-            assert_same_bits(got[r], want, f"row {r} of {n}, {heads} heads")
+        for first in (np.zeros(n, np.int32), np.maximum(lengths[:n] - 37, 0)):
+            got = _testing.attend_rows(isa, q[:n], k, v, lengths[:n], first, 0.25).reshape(n, heads, 24)
+            for r in range(n):
+                seen = slice(first[r], lengths[r])
+                want = attend_in_order("scalar", q[r], k[seen], v[seen])
+                assert_same_bits(got[r], want, f"row {r} of {n}, {heads} heads, from {first[r]}")
+
+
+def test_attend_window_sinks_and_soft_cap(isa):
+    for positions, first in ((1, 0), (40, 7), (100, 33), (100, 99), (65, 64)):
+        q, k, v = attention_case(7, 24, 40, positions)
+        sinks = np.linspace(-30, 30, 7, dtype=np.float32)
+        for options in ({"first": first}, {"sinks": sinks}, {"softcap": 3.0}, {"softcap": 30.0, "sinks": sinks}):
+            for heads in (1, 2, 4, 7):
+                cut = {key: value[:heads] if key == "sinks" else value for key, value in options.items()}
+                want = attend_in_order("scalar", q[:heads], k, v, **cut)
+                assert_same_bits(attend_in_order(isa, q[:heads], k, v, **cut), want, f"{positions} {cut}")
+        # A window is the same as a shorter past, and across a tail.
+        want = attend_in_order("scalar", q, k[first:], v[first:])
+        cells = np.arange(positions // 2, positions, dtype=np.int32)
+        assert_same_bits(_testing.attend(isa, q, k, v, positions // 2, cells, 0.25, first), want, "window and tail")
 
 
 def test_attend_extremes(isa):
@@ -541,7 +560,17 @@ def test_scalar_elementwise_means_math():
     positive = np.exp(wide).astype(np.float32)
     logs = np.log(positive.astype(np.float64))
     np.testing.assert_allclose(_testing.log("scalar", positive), logs, rtol=2e-7, atol=1e-9)
-    np.testing.assert_allclose(_testing.silu_mul("scalar", x, x), wide / (1 + np.exp(-wide)) * wide, rtol=1e-6)
+    units = {
+        "silu_mul": wide / (1 + np.exp(-wide)),
+        "gelu_mul": wide * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3))),
+        "relu_mul": np.maximum(wide, 0),
+    }
+    for unit, gated in units.items():
+        atol = 1e-6 if unit == "gelu_mul" else 0  # numpy's 1 + tanh cancels
+        np.testing.assert_allclose(_testing.gated_unit("scalar", unit, x, x), gated * wide, rtol=3e-6, atol=atol)
+    gate = np.minimum(wide, 7)
+    clamped = gate / (1 + np.exp(-1.702 * gate)) * (np.clip(-wide, -7, 7) + 1)
+    np.testing.assert_allclose(_testing.gated_unit("scalar", "swiglu_oai", x, -x), clamped, rtol=1e-5, atol=1e-6)
     a, b = random_rows(2, 1000)
     np.testing.assert_allclose(_testing.axpy("scalar", 0.5, a, b), 0.5 * a + b, rtol=1e-6, atol=1e-3)
     norm = a / np.sqrt((a.astype(np.float64) ** 2).mean() + 1e-6)
@@ -558,3 +587,9 @@ def test_scalar_attend_means_attention():
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         want = p / p.sum(axis=1, keepdims=True) @ v
         np.testing.assert_allclose(attend_in_order("scalar", q, k, v), want, rtol=1e-4, atol=1e-5)
+        sinks = np.array([-2, 0, 2, 20], np.float32)
+        capped = 4 * np.tanh(scores / 4)
+        e = np.exp(capped)
+        want = e / (e.sum(axis=1, keepdims=True) + np.exp(sinks.astype(np.float64))[:, None]) @ v
+        got = attend_in_order("scalar", q, k, v, softcap=4.0, sinks=sinks)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -132,9 +132,10 @@ def test_impossible_keys_are_errors(key: str, value: object, tmp_path: Path) -> 
         expertree.Model(spec.write(tmp_path / "m.gguf"))
 
 
-def test_yarn_is_refused_by_name(tmp_path: Path) -> None:
-    spec = TinyModel(arch="llama", keys={"llama.rope.scaling.type": "yarn"})
-    refused(spec.write(tmp_path / "m.gguf"), expertree.UnsupportedError, "rope.scaling.type", "yarn")
+@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
+def test_rope_scaling_is_refused_by_name(scaling: str, tmp_path: Path) -> None:
+    spec = TinyModel(arch="llama", keys={"llama.rope.scaling.type": scaling})
+    refused(spec.write(tmp_path / "m.gguf"), expertree.UnsupportedError, "rope.scaling.type", scaling)
 
 
 def test_vocabulary_of_another_size(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ inline void fill_tile(const AttendArgs& args, int64_t begin, int64_t n, Tile* ti
     const int64_t position = begin + j;
     const int64_t cell = position < args.n_prefix ? position : args.tail[position - args.n_prefix];
     tile->k[j] = args.k + cell * args.head_dim_k;
-    tile->v[j] = args.v + cell * args.head_dim_v;
+    tile->v[j] = args.v + cell * args.v_stride;
   }
 }
 
@@ -73,13 +73,14 @@ inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j
 }
 
 // One head's scores become its p; updates m and l, returns c.
-inline float weigh(float* s, int64_t n, float* m, float* l) {
+inline float weigh(float* s, int64_t n, float softcap, float* m, float* l) {
   __m256 top = _mm256_set1_ps(*m);
   __m256 score[kAttentionTile / 8];
 #pragma GCC unroll 4
   for (int i = 0; i < kAttentionTile / 8; ++i) {
     const __m256i mask = tail_mask(n - 8 * i);
     score[i] = _mm256_maskload_ps(s + 8 * i, mask);
+    if (softcap > 0.0f) score[i] = softcap_lanes(score[i], softcap);
     top = select(mask, _mm256_max_ps(score[i], top), top);  // a NaN score leaves top
   }
   const float m2 = max_of(top);
@@ -143,18 +144,18 @@ void attend_heads(const AttendArgs& args, int64_t first_head) {
   float l[kH];
   float c[kH];
   for (int h = 0; h < kH; ++h) {
-    m[h] = -__builtin_inff();
-    l[h] = 0.0f;
+    m[h] = args.sinks ? args.sinks[first_head + h] : -__builtin_inff();
+    l[h] = args.sinks ? 1.0f : 0.0f;
     for (int64_t d = 0; d < args.head_dim_v; ++d) out[h * args.out_stride + d] = 0.0f;
   }
-  for (int64_t begin = 0; begin < n; begin += kAttentionTile) {
+  for (int64_t begin = args.first; begin < n; begin += kAttentionTile) {
     Tile tile;
     fill_tile(args, begin, n - begin < kAttentionTile ? n - begin : kAttentionTile, &tile);
     alignas(32) float s[kH][kAttentionTile];
     for (int64_t j = 0; j < tile.n; j += kP) {
       scores<kH, kP>(q, args.q_stride, tile, j, args.head_dim_k, args.scale, s);
     }
-    for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.n, &m[h], &l[h]);
+    for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.n, args.softcap, &m[h], &l[h]);
     int64_t d = 0;
     for (; d + 8 * kV <= args.head_dim_v; d += 8 * kV) {
       add_values_at<kH, kV, false>(tile, s, c, d, args.head_dim_v, out, args.out_stride);

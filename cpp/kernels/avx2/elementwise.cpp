@@ -152,6 +152,18 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
   map(gate, up, n, y, [](__m256 a, __m256 b) { return _mm256_mul_ps(silu_lanes(a), b); });
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  map(gate, up, n, y, [](__m256 a, __m256 b) { return _mm256_mul_ps(gelu_lanes(a), b); });
+}
+
+void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
+  map(gate, up, n, y, [](__m256 a, __m256 b) { return swiglu_oai_lanes(a, b); });
+}
+
+void relu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  map(gate, up, n, y, [](__m256 a, __m256 b) { return _mm256_mul_ps(_mm256_max_ps(_mm256_setzero_ps(), a), b); });
+}
+
 void axpy(float scale, const float* x, int64_t n, float* acc) {
   const __m256 factor = _mm256_set1_ps(scale);
   map(x, acc, n, acc, [&](__m256 a, __m256 b) { return _mm256_fmadd_ps(factor, a, b); });

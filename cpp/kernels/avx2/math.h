@@ -79,4 +79,31 @@ static inline __m256 silu_lanes(__m256 x) {
   return _mm256_div_ps(t, _mm256_add_ps(_mm256_set1_ps(1.0f), exp_lanes(minus_t)));
 }
 
+// x / (1 + exp(-z)).
+static inline __m256 gate_lanes(__m256 x, __m256 z) {
+  const __m256 minus_z = _mm256_xor_ps(z, _mm256_set1_ps(-0.0f));
+  return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0f), exp_lanes(minus_z)));
+}
+
+static inline __m256 gelu_lanes(__m256 x) {
+  const __m256 t = _mm256_max_ps(_mm256_set1_ps(-100.0f), x);
+  const __m256 cubic = _mm256_fmadd_ps(_mm256_set1_ps(kGeluCube), _mm256_mul_ps(t, t), _mm256_set1_ps(1.0f));
+  return gate_lanes(t, _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(kGeluSlope), t), cubic));
+}
+
+static inline __m256 swiglu_oai_lanes(__m256 gate, __m256 up) {
+  const __m256 limit = _mm256_set1_ps(kOaiLimit);
+  const __m256 t = _mm256_max_ps(_mm256_set1_ps(-100.0f), _mm256_min_ps(limit, gate));
+  const __m256 v = _mm256_max_ps(_mm256_set1_ps(-kOaiLimit), _mm256_min_ps(limit, up));
+  const __m256 gated = gate_lanes(t, _mm256_mul_ps(_mm256_set1_ps(kOaiSlope), t));
+  return _mm256_mul_ps(gated, _mm256_add_ps(v, _mm256_set1_ps(1.0f)));
+}
+
+static inline __m256 softcap_lanes(__m256 x, float c) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 e = exp_lanes(_mm256_mul_ps(x, _mm256_set1_ps(2.0f / c)));
+  const __m256 part = _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one));
+  return _mm256_mul_ps(_mm256_set1_ps(c), _mm256_sub_ps(one, part));
+}
+
 }  // namespace expertree::avx2

@@ -26,7 +26,7 @@ Tile tile_at(const AttendArgs& args, int64_t begin) {
     const int64_t position = begin + min_of(j, tile.t - 1);
     const int64_t cell = position < args.n_prefix ? position : args.tail[position - args.n_prefix];
     tile.k[j] = args.k + cell * args.head_dim_k;
-    tile.v[j] = args.v + cell * args.head_dim_v;
+    tile.v[j] = args.v + cell * args.v_stride;
   }
   return tile;
 }
@@ -75,11 +75,15 @@ struct Softmax {
 };
 
 // Turns the scores s [32] of one tile into weights p, updates m and l, and returns the factor c of what came before.
-float tile_softmax(float* s, int64_t t, float scale, Softmax* state) {
+float tile_softmax(float* s, int64_t t, float scale, float softcap, Softmax* state) {
   const __mmask16 low = first_lanes(t);
   const __mmask16 high = first_lanes(t > 16 ? t - 16 : 0);
-  const __m512 s0 = _mm512_mul_ps(_mm512_maskz_loadu_ps(low, s), set1(scale));
-  const __m512 s1 = _mm512_mul_ps(_mm512_maskz_loadu_ps(high, s + 16), set1(scale));
+  __m512 s0 = _mm512_mul_ps(_mm512_maskz_loadu_ps(low, s), set1(scale));
+  __m512 s1 = _mm512_mul_ps(_mm512_maskz_loadu_ps(high, s + 16), set1(scale));
+  if (softcap > 0.0f) {
+    s0 = softcap_16(s0, softcap);
+    s1 = softcap_16(s1, softcap);
+  }
   __m512 largest = set1(state->m);
   largest = _mm512_mask_max_ps(largest, low, s0, largest);  // keeps `largest` where a score is NaN
   largest = _mm512_mask_max_ps(largest, high, s1, largest);
@@ -130,7 +134,7 @@ void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, Softma
   alignas(64) float p[kHeads][kAttentionTile];
   float c[kHeads];
   scores<kHeads>(args.q + first * args.q_stride, args.q_stride, tile, args.head_dim_k, p);
-  for (int h = 0; h < kHeads; ++h) c[h] = tile_softmax(p[h], tile.t, args.scale, states + h);
+  for (int h = 0; h < kHeads; ++h) c[h] = tile_softmax(p[h], tile.t, args.scale, args.softcap, states + h);
   float* out = args.out + first * args.out_stride;
   int64_t d = 0;
   for (; d + 64 <= args.head_dim_v; d += 64) add_values<kHeads, 4>(tile, p, c, d, 0xffff, out, args.out_stride);
@@ -139,7 +143,8 @@ void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, Softma
   }
 }
 
-int64_t n_positions(const AttendArgs& args) { return args.n_prefix + args.n_tail; }
+// Positions seen.
+int64_t n_positions(const AttendArgs& args) { return args.n_prefix + args.n_tail - args.first; }
 
 // Heads first .. first + n_heads - 1 of up to kRowGroup rows.
 void attend_group(const AttendArgs* rows, int64_t n_rows, int64_t first, int64_t n_heads) {
@@ -150,12 +155,13 @@ void attend_group(const AttendArgs* rows, int64_t n_rows, int64_t first, int64_t
     for (int64_t h = 0; h < n_heads; ++h) {
       float* out = rows[r].out + (first + h) * rows[r].out_stride;
       for (int64_t d = 0; d < rows[r].head_dim_v; ++d) out[d] = 0.0f;
+      if (rows[r].sinks) states[r][h] = {rows[r].sinks[first + h], 1.0f};
     }
   }
   for (int64_t begin = 0; begin < longest; begin += kAttentionTile) {
     for (int64_t r = 0; r < n_rows; ++r) {
       if (begin >= n_positions(rows[r])) continue;
-      const Tile tile = tile_at(rows[r], begin);
+      const Tile tile = tile_at(rows[r], rows[r].first + begin);
       int64_t h = 0;
       for (; h + 4 <= n_heads; h += 4) attend_tile<4>(rows[r], tile, first + h, states[r] + h);
       for (; h + 2 <= n_heads; h += 2) attend_tile<2>(rows[r], tile, first + h, states[r] + h);

@@ -117,6 +117,25 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
   });
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  for_each_16(n, [&](int64_t i, __mmask16 mask) {
+    store(y + i, mask, _mm512_mul_ps(gelu_16(load(gate + i, mask)), load(up + i, mask)));
+  });
+}
+
+void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
+  for_each_16(n, [&](int64_t i, __mmask16 mask) {
+    store(y + i, mask, swiglu_oai_16(load(gate + i, mask), load(up + i, mask)));
+  });
+}
+
+void relu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  for_each_16(n, [&](int64_t i, __mmask16 mask) {
+    const __m512 kept = _mm512_max_ps(_mm512_setzero_ps(), load(gate + i, mask));
+    store(y + i, mask, _mm512_mul_ps(kept, load(up + i, mask)));
+  });
+}
+
 void axpy(float scale, const float* x, int64_t n, float* acc) {
   for_each_16(n, [&](int64_t i, __mmask16 mask) {
     store(acc + i, mask, _mm512_fmadd_ps(set1(scale), load(x + i, mask), load(acc + i, mask)));

@@ -162,6 +162,30 @@ inline __m512 silu_16(__m512 x) {
   return _mm512_div_ps(t, _mm512_add_ps(set1(1.0f), exp_16(minus_t)));
 }
 
+// canonical_gate, canonical_gelu, canonical_swiglu_oai and canonical_softcap.
+inline __m512 gate_16(__m512 x, __m512 z) {
+  return _mm512_div_ps(x, _mm512_add_ps(set1(1.0f), exp_16(_mm512_xor_ps(z, set1(-0.0f)))));
+}
+
+inline __m512 gelu_16(__m512 x) {
+  const __m512 t = _mm512_max_ps(set1(-100.0f), x);
+  const __m512 cubic = _mm512_fmadd_ps(set1(kGeluCube), _mm512_mul_ps(t, t), set1(1.0f));
+  return gate_16(t, _mm512_mul_ps(_mm512_mul_ps(set1(kGeluSlope), t), cubic));
+}
+
+inline __m512 swiglu_oai_16(__m512 gate, __m512 up) {
+  const __m512 limit = set1(kOaiLimit);
+  const __m512 t = _mm512_max_ps(set1(-100.0f), _mm512_min_ps(limit, gate));
+  const __m512 v = _mm512_max_ps(set1(-kOaiLimit), _mm512_min_ps(limit, up));
+  return _mm512_mul_ps(gate_16(t, _mm512_mul_ps(set1(kOaiSlope), t)), _mm512_add_ps(v, set1(1.0f)));
+}
+
+inline __m512 softcap_16(__m512 x, float c) {
+  const __m512 e = exp_16(_mm512_mul_ps(x, set1(2.0f / c)));
+  const __m512 part = _mm512_div_ps(set1(2.0f), _mm512_add_ps(e, set1(1.0f)));
+  return _mm512_mul_ps(set1(c), _mm512_sub_ps(set1(1.0f), part));
+}
+
 }  // namespace
 }  // namespace expertree::avx512
 

@@ -66,6 +66,18 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = canonical_silu(gate[i]) * up[i];
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = canonical_gelu(gate[i]) * up[i];
+}
+
+void swiglu_oai(const float* gate, const float* up, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = canonical_swiglu_oai(gate[i], up[i]);
+}
+
+void relu_mul(const float* gate, const float* up, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = max_pass_nan(0.0f, gate[i]) * up[i];
+}
+
 void axpy(float scale, const float* x, int64_t n, float* acc) {
   for (int64_t i = 0; i < n; ++i) acc[i] = std::fma(scale, x[i], acc[i]);
 }

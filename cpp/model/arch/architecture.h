@@ -7,39 +7,12 @@
 #include <vector>
 
 #include "cpp/io/gguf_reader.h"
+#include "cpp/model/arch/arch_keys.h"
+#include "cpp/model/arch/key_groups.h"
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/weights.h"
 
 namespace expertree {
-
-// Reads keys under the architecture's prefix: require_int("block_count") reads "qwen3moe.block_count".
-class ArchKeys {
- public:
-  ArchKeys(const GgufReader& reader, std::string arch) : reader_(reader), arch_(std::move(arch)) {}
-
-  std::string full(const char* key) const { return arch_ + "." + key; }
-  bool has(const char* key) const { return reader_.find(full(key)) != nullptr; }
-  // Counts and widths: 1 .. 2^31 - 1 unless min says otherwise.
-  int64_t require_int(const char* key, int64_t min = 1) const;
-  int64_t int_or(const char* key, int64_t fallback, int64_t min = 1) const;
-  double require_float(const char* key) const { return reader_.require_float(full(key)); }
-  double float_or(const char* key, double fallback) const { return reader_.float_or(full(key), fallback); }
-  std::string string_or(const char* key, const char* fallback) const { return reader_.string_or(full(key), fallback); }
-  const GgufReader& reader() const { return reader_; }
-
- private:
-  const GgufReader& reader_;
-  std::string arch_;
-};
-
-// Keys that every transformer of this kind has: sizes, heads, context, eps, rope.
-void read_common(const ArchKeys& keys, HyperParameters* h);
-
-// feed_forward_length, which read_common lets a file leave out that has expert_feed_forward_length.
-int64_t require_dense_width(const ArchKeys& keys, const HyperParameters& h);
-
-// expert_count and expert_used_count, checked against each other.
-void read_experts(const ArchKeys& keys, HyperParameters* h);
 
 struct Architecture {
   const char* name;  // general.architecture
@@ -52,9 +25,28 @@ extern const Architecture kQwen3;
 extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3Moe;
 extern const Architecture kOlmoe;
+extern const Architecture kGptOss;
+extern const Architecture kDeepSeek2;
+extern const Architecture kGlm4Moe;
+extern const Architecture kGraniteMoe;
+extern const Architecture kPhiMoe;
+extern const Architecture kGemma3;
+extern const Architecture kGemma4;
+extern const Architecture kMiniMaxM2;
+extern const Architecture kLlama4;
+extern const Architecture kErnie45Moe;
+extern const Architecture kHunyuanMoe;
+extern const Architecture kBailingMoe2;
+extern const Architecture kDots1;
 extern const Architecture kQwen35;
 extern const Architecture kQwen35Moe;
 extern const Architecture kQwen3Next;
+extern const Architecture kLfm2Moe;
+extern const Architecture kDeepSeek;
+extern const Architecture kSmallThinker;
+extern const Architecture kGrok;
+extern const Architecture kExaoneMoe;
+extern const Architecture kMiMo2;
 
 // Names of the architectures that run here.
 std::vector<std::string> architecture_names();

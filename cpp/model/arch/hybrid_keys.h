@@ -1,7 +1,8 @@
 // Keys that architectures with recurrent layers share.
 #pragma once
 
-#include "cpp/model/arch/architecture.h"
+#include "cpp/model/arch/arch_keys.h"
+#include "cpp/model/hyperparameters.h"
 
 namespace expertree {
 

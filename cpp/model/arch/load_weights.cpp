@@ -1,9 +1,7 @@
-// GGUF tensor names to roles: the one place that knows them, besides the data sheets.
+// GGUF tensor names to roles: with the files beside it the one place that knows them, besides the data sheets.
 #include <functional>
 #include <string>
-#include <vector>
 
-#include "cpp/base/error.h"
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/arch/layer_weights.h"
 #include "cpp/model/arch/recurrent_weights.h"
@@ -12,127 +10,66 @@
 namespace expertree {
 namespace {
 
-constexpr const char* kGateUp = "ffn_gate_up_exps";
-
-void plan_attention(TensorPlan* plan, const std::string& block, const HyperParameters& h, AttentionWeights* w) {
-  const int64_t n_q = h.n_heads * h.head_dim_k * (h.gated_attention ? 2 : 1);
-  const int64_t n_k = h.n_kv_heads * h.head_dim_k;
-  const int64_t n_v = h.n_kv_heads * h.head_dim_v;
-  plan->matrix(block + "attn_q.weight", h.n_embd, n_q, &w->q);
-  plan->matrix(block + "attn_k.weight", h.n_embd, n_k, &w->k);
-  plan->matrix(block + "attn_v.weight", h.n_embd, n_v, &w->v);
-  plan->matrix(block + "attn_output.weight", h.n_heads * h.head_dim_v, h.n_embd, &w->output);
-  plan->optional_vector(block + "attn_q.bias", n_q, &w->q_bias);
-  plan->optional_vector(block + "attn_k.bias", n_k, &w->k_bias);
-  plan->optional_vector(block + "attn_v.bias", n_v, &w->v_bias);
-  plan->optional_vector(block + "attn_output.bias", h.n_embd, &w->output_bias);
-  if (h.qk_norm != QkNorm::kNone) {
-    const bool per_head = h.qk_norm == QkNorm::kPerHead;
-    plan->vector(block + "attn_q_norm.weight", per_head ? h.head_dim_k : n_q, &w->q_norm);
-    plan->vector(block + "attn_k_norm.weight", per_head ? h.head_dim_k : n_k, &w->k_norm);
-  }
+// A norm's weight, and its bias where the model's norms have one.
+void plan_norm(TensorPlan* plan, const std::string& stem, const HyperParameters& h, FloatVector* weight,
+               FloatVector* bias) {
+  plan->vector(stem + ".weight", h.n_embd, weight);
+  if (h.norm_biases) plan->vector(stem + ".bias", h.n_embd, bias);
 }
 
-void plan_feed_forward(TensorPlan* plan, const std::string& block, const char* suffix, int64_t n_embd, int64_t n_ff,
-                       FeedForwardWeights* w) {
-  plan->matrix(block + "ffn_gate" + suffix + ".weight", n_embd, n_ff, &w->gate);
-  plan->matrix(block + "ffn_up" + suffix + ".weight", n_embd, n_ff, &w->up);
-  plan->matrix(block + "ffn_down" + suffix + ".weight", n_ff, n_embd, &w->down);
-}
-
-// Part `part` of `n_parts` in each expert's rows of one tensor [k, n_parts * rows, n_experts].
-void slice_experts(TensorPlan* plan, const GgufTensor& tensor, int64_t part, int64_t n_parts, int64_t n_experts,
-                   ExpertLayer::Projection* projection) {
-  plan->check(tensor, {projection->k, n_parts * projection->rows, n_experts});
-  projection->dtype = static_cast<DType>(tensor.gguf_type);
-  const uint64_t size = tensor.size_bytes / static_cast<uint64_t>(n_experts * n_parts);
-  for (int64_t e = 0; e < n_experts; ++e) {
-    projection->experts.push_back({plan->index_of(&tensor), size * static_cast<uint64_t>(e * n_parts + part), size});
-  }
-}
-
-// Old files: one tensor [k, rows] per expert.
-void collect_experts(TensorPlan* plan, const std::string& stem, int64_t n_experts,
-                     ExpertLayer::Projection* projection) {
-  for (int64_t e = 0; e < n_experts; ++e) {
-    const std::string expert = stem + "." + std::to_string(e);
-    const GgufTensor& tensor = plan->require(expert + ".weight");
-    plan->check(tensor, {projection->k, projection->rows});
-    const auto dtype = static_cast<DType>(tensor.gguf_type);
-    if (e > 0 && dtype != projection->dtype) {
-      throw Error(ErrorCode::kUnsupported, "tensor '" + tensor.name + "' is stored as " +
-                                               gguf_type_name(tensor.gguf_type) + " and that of expert 0 as " +
-                                               dtype_info(projection->dtype).name +
-                                               "; all experts of a layer must have one format per projection");
-    }
-    projection->dtype = dtype;
-    projection->experts.push_back({plan->index_of(&tensor), 0, tensor.size_bytes});
-    const std::vector<float> scale = plan->scales(expert, 1);
-    if (scale.empty()) continue;
-    projection->scales.resize(static_cast<size_t>(n_experts), 1.0f);
-    projection->scales[static_cast<size_t>(e)] = scale[0];
-  }
-}
-
-// gate and up may share a tensor, gate first: `merged` is its name, `part` this one's place in it.
-ExpertLayer::Projection plan_projection(TensorPlan* plan, const std::string& block, const char* name, int64_t k,
-                                        int64_t rows, int64_t n_experts, const char* merged = nullptr,
-                                        int64_t part = 0) {
-  const std::string stem = block + name;
-  ExpertLayer::Projection projection;
-  projection.rows = rows;
-  projection.k = k;
-  if (const GgufTensor* tensor = plan->take(stem + "_exps.weight")) {
-    slice_experts(plan, *tensor, 0, 1, n_experts, &projection);
-    projection.scales = plan->scales(stem + "_exps", n_experts);
-    return projection;
-  }
-  const std::string both = merged == nullptr ? "" : block + merged;
-  if (const GgufTensor* tensor = merged == nullptr ? nullptr : plan->take(both + ".weight")) {
-    slice_experts(plan, *tensor, part, 2, n_experts, &projection);
-    projection.scales = plan->scales(both, n_experts);
-    return projection;
-  }
-  if (plan->take(stem + ".0.weight") == nullptr) plan->require(stem + "_exps.weight");  // says what is missing
-  collect_experts(plan, stem, n_experts, &projection);
-  return projection;
-}
-
-void plan_moe(TensorPlan* plan, const std::string& block, int64_t layer, const HyperParameters& h, ExpertIndex* index,
-              MoeWeights* w) {
-  const MoeParameters& moe = h.moe;
-  plan->matrix(block + "ffn_gate_inp.weight", h.n_embd, moe.n_experts, &w->router);
-  ExpertLayer experts;
-  experts.layer = static_cast<int32_t>(layer);
-  experts.projections[kGate] = plan_projection(plan, block, "ffn_gate", h.n_embd, moe.n_ff, moe.n_experts, kGateUp, 0);
-  experts.projections[kUp] = plan_projection(plan, block, "ffn_up", h.n_embd, moe.n_ff, moe.n_experts, kGateUp, 1);
-  experts.projections[kDown] = plan_projection(plan, block, "ffn_down", moe.n_ff, h.n_embd, moe.n_experts);
-  w->moe_layer = static_cast<int64_t>(index->size());
-  index->push_back(std::move(experts));
-  if (moe.shared == SharedExpert::kSigmoidGate) {
-    plan_feed_forward(plan, block, "_shexp", h.n_embd, moe.n_ff_shared, &w->shared);
-    plan->matrix(block + "ffn_gate_inp_shexp.weight", h.n_embd, 1, &w->shared_gate);
+// Factors of the pairs that turn; files may have them for all pairs of a head.
+void plan_rope_factors(TensorPlan* plan, const HyperParameters& h, ModelWeights* w) {
+  const auto optional = [&](const char* name, FloatVector* out) {
+    const GgufTensor* tensor = plan->take(name);
+    if (tensor == nullptr) return false;
+    const int64_t n_pairs = tensor->ne[0] == h.head_dim_k / 2 ? h.head_dim_k / 2 : h.n_rot / 2;
+    plan->vector(name, n_pairs, out);
+    return true;
+  };
+  if (optional("rope_freqs.weight", &w->rope_factors) || h.rope_factors != RopeFactors::kLongShort) return;
+  if (optional("rope_factors_short.weight", &w->rope_factors)) {
+    plan->require("rope_factors_long.weight");
+    optional("rope_factors_long.weight", &w->rope_factors_long);
   }
 }
 
 }  // namespace
 
 void plan_layer(TensorPlan* plan, int64_t number, const HyperParameters& h, int64_t i, ExpertIndex* experts,
-                LayerWeights* layer) {
+                LayerWeights* w) {
   const std::string block = "blk." + std::to_string(number) + ".";
-  plan->vector(block + "attn_norm.weight", h.n_embd, &layer->attn_norm);
-  switch (h.mixer(i)) {
-    case Mixer::kAttention: plan_attention(plan, block, h, &layer->attention); break;
-    case Mixer::kDeltaNet: plan_delta_net(plan, block, h, &layer->delta_net); break;
-    case Mixer::kShortConv: plan_short_conv(plan, block, h, &layer->short_conv); break;
-  }
-  const char* ffn_norm = h.ffn_norm_after_attention ? "post_attention_norm.weight" : "ffn_norm.weight";
-  plan->vector(block + ffn_norm, h.n_embd, &layer->ffn_norm);
-  if (h.is_moe()) {
-    plan_moe(plan, block, i, h, experts, &layer->moe);
+  const LayerParameters& layer = h.layer(i);
+  plan_norm(plan, block + "attn_norm", h, &w->attn_norm, &w->attn_norm_bias);
+  if (layer.mixer != Mixer::kAttention) {
+    plan_recurrent(plan, block, h, i, w);
+  } else if (h.is_latent()) {
+    plan_latent_attention(plan, block, h, i, &w->attention);
   } else {
-    plan_feed_forward(plan, block, "", h.n_embd, h.n_ff, &layer->dense);
+    plan_attention(plan, block, h, i, &w->attention);
   }
+  if (h.post_attention_norm != nullptr) {
+    plan->vector(block + h.post_attention_norm + ".weight", h.n_embd, &w->post_attention_norm);
+  }
+  plan_norm(plan, block + h.ffn_norm, h, &w->ffn_norm, &w->ffn_norm_bias);
+  if (layer.has_experts) plan_mixture(plan, block, h, i, experts, &w->moe);
+  if (!layer.has_experts || h.moe.dense_beside) {
+    plan_feed_forward(plan, block, "", h.n_embd, layer.n_ff, &w->dense);
+  }
+  if (h.post_feed_forward_norm != nullptr) {
+    plan->vector(block + h.post_feed_forward_norm + ".weight", h.n_embd, &w->post_feed_forward_norm);
+  }
+  if (h.layer_scales) plan->optional_vector(block + "layer_output_scale.weight", 1, &w->output_scale);
+}
+
+void finish_layer(const HyperParameters& h, int64_t i, LayerWeights* w, std::vector<FloatVector>* computed) {
+  if (h.layer(i).mixer != Mixer::kAttention) {
+    finish_recurrent(h, i, w);
+  } else if (h.is_latent()) {
+    finish_latent_attention(h, i, &w->attention, computed);
+  } else {
+    finish_attention(h, i, &w->attention);
+  }
+  finish_mixture(h, &w->moe);
 }
 
 ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, PageBuffer* arena,
@@ -140,9 +77,10 @@ ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, Pa
   TensorPlan plan(reader);
   ModelWeights w;
   plan.matrix("token_embd.weight", h.n_embd, h.n_vocab, &w.token_embd);
-  plan.vector("output_norm.weight", h.n_embd, &w.output_norm);
+  plan_norm(&plan, h.output_norm, h, &w.output_norm, &w.output_norm_bias);
   const bool tied = !plan.optional_matrix("output.weight", h.n_embd, h.n_vocab, &w.output);
-  plan.optional_vector("rope_freqs.weight", h.n_rot / 2, &w.rope_factors);
+  if (h.norm_biases) plan.vector("output.bias", h.n_vocab, &w.output_bias);
+  plan_rope_factors(&plan, h, &w);
   w.layers.resize(static_cast<size_t>(h.n_layers));
   for (int64_t i = 0; i < h.n_layers; ++i) {
     plan_layer(&plan, i, h, i, &w.experts, &w.layers[static_cast<size_t>(i)]);
@@ -152,7 +90,9 @@ ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, Pa
   plan.refuse_unused();
   require_memory(plan.bytes(), "loading the weights of " + reader.paths()[0]);
   plan.load(arena, progress);
-  for (size_t i = 0; i < w.layers.size(); ++i) finish_recurrent_layer(h, static_cast<int64_t>(i), &w.layers[i]);
+  for (int64_t i = 0; i < h.n_layers; ++i) {
+    finish_layer(h, i, &w.layers[static_cast<size_t>(i)], &w.computed);
+  }
   if (tied) w.output = w.token_embd;
   return w;
 }

@@ -18,7 +18,8 @@ namespace {
 // Of the one layer: the model's, as its block after the last one has them.
 HyperParameters block_parameters(const Model& target) {
   HyperParameters h = target.hyperparameters();
-  h.mixers.clear();
+  h.layers = h.nextn_layers;
+  h.nextn_layers.clear();
   h.recurrent = {};
   h.n_layers = 1;
   h.n_nextn_layers = 0;
@@ -62,6 +63,7 @@ std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpen
   plan.refuse_unused_of(block);
   require_memory(plan.bytes(), "loading the MTP block of " + target.path());
   plan.load(&parts.arena, nullptr);
+  finish_layer(parts.h, 0, w.layers.data(), &w.computed);
   if (!own_embedding) nextn->token_embd = target.weights().token_embd;
   if (!own_norm) w.output_norm = target.weights().output_norm;
   if (!own_output) w.output = target.weights().output;

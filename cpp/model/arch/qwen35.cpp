@@ -1,4 +1,5 @@
 // qwen35: Qwen3.5, dense; gated delta net, every fourth layer gated attention; may carry an MTP block.
+#include "cpp/model/arch/architecture.h"
 #include "cpp/model/arch/hybrid_keys.h"
 
 namespace expertree {
@@ -12,8 +13,7 @@ const Architecture kQwen35 = {
           read_rope_sections(keys, h);
           h->qk_norm = QkNorm::kPerHead;
           h->gated_attention = true;
-          h->ffn_norm_after_attention = true;
-          h->n_ff = require_dense_width(keys, *h);
+          h->ffn_norm = "post_attention_norm";
           read_delta_net(keys, h);
           read_recurrent_layers(keys, Mixer::kDeltaNet, h);
         },

@@ -1,5 +1,6 @@
 // qwen35moe: Qwen3.5 and Qwen3.6 MoE; gated delta net, every fourth layer gated attention; a shared expert; the MTP
 // block behind the last layer. Chosen weights always renormalised.
+#include "cpp/model/arch/architecture.h"
 #include "cpp/model/arch/hybrid_keys.h"
 
 namespace expertree {
@@ -13,7 +14,7 @@ const Architecture kQwen35Moe = {
           read_rope_sections(keys, h);
           h->qk_norm = QkNorm::kPerHead;
           h->gated_attention = true;
-          h->ffn_norm_after_attention = true;
+          h->ffn_norm = "post_attention_norm";
           read_delta_net(keys, h);
           read_recurrent_layers(keys, Mixer::kDeltaNet, h);
           read_gated_experts(keys, h);

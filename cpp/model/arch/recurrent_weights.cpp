@@ -1,28 +1,11 @@
 #include "cpp/model/arch/recurrent_weights.h"
 
-#include <cstring>
 #include <vector>
 
-#include "cpp/base/error.h"
+#include "cpp/model/arch/row_order.h"
 
 namespace expertree {
 namespace {
-
-// The n rows of w from `first` on.
-WeightMatrix rows_of(const WeightMatrix& w, int64_t first, int64_t n) {
-  return {w.dtype, w.data + first * w.row_bytes, n, w.k, w.row_bytes};
-}
-
-// Reorders rows in place: row i becomes what row order[i] was.
-void reorder_rows(const WeightMatrix& w, const std::vector<int64_t>& order) {
-  ET_CHECK(std::ssize(order) == w.rows);
-  const auto row_bytes = static_cast<size_t>(w.row_bytes);
-  std::vector<std::byte> sorted(order.size() * row_bytes);
-  for (size_t i = 0; i < order.size(); ++i) {
-    std::memcpy(sorted.data() + i * row_bytes, w.data + order[i] * w.row_bytes, row_bytes);
-  }
-  std::memcpy(const_cast<std::byte*>(w.data), sorted.data(), sorted.size());
-}
 
 // Per key head its betas, then its alphas: to all betas, then all alphas.
 void split_beta_alpha(const RecurrentParameters& r, DeltaNetWeights* w) {
@@ -33,8 +16,8 @@ void split_beta_alpha(const RecurrentParameters& r, DeltaNetWeights* w) {
   }
   const WeightMatrix both = w->beta;
   reorder_rows(both, order);
-  w->beta = rows_of(both, 0, r.n_value_heads);
-  w->alpha = rows_of(both, r.n_value_heads, r.n_value_heads);
+  w->beta = both.rows_from(0, r.n_value_heads);
+  w->alpha = both.rows_from(r.n_value_heads, r.n_value_heads);
 }
 
 // Per key head its query, key, values and gates, as the first files had them: to the order of qkv, then all gates.
@@ -54,8 +37,8 @@ void split_in(const RecurrentParameters& r, DeltaNetWeights* w) {
   part(2 * d + values, values);
   const WeightMatrix all = w->qkv;
   reorder_rows(all, order);
-  w->qkv = rows_of(all, 0, r.n_channels);
-  w->gate = rows_of(all, r.n_channels, r.n_values());
+  w->qkv = all.rows_from(0, r.n_channels);
+  w->gate = all.rows_from(r.n_channels, r.n_values());
 }
 
 // [channels][taps] to [taps][channels].
@@ -69,8 +52,6 @@ void transpose(int64_t n_taps, FloatVector* conv) {
   }
   *conv = std::move(turned);
 }
-
-}  // namespace
 
 void plan_delta_net(TensorPlan* plan, const std::string& block, const HyperParameters& h, DeltaNetWeights* w) {
   const RecurrentParameters& r = h.recurrent;
@@ -86,7 +67,7 @@ void plan_delta_net(TensorPlan* plan, const std::string& block, const HyperParam
     plan->matrix(block + "ssm_beta.weight", h.n_embd, r.n_value_heads, &w->beta);
     plan->matrix(block + "ssm_alpha.weight", h.n_embd, r.n_value_heads, &w->alpha);
   }
-  plan->float_matrix(block + "ssm_conv1d.weight", r.n_taps, r.n_channels, &w->conv);
+  plan->floats(block + "ssm_conv1d.weight", {r.n_taps, r.n_channels}, &w->conv);
   plan->vector(block + "ssm_dt.bias", r.n_value_heads, &w->dt);
   plan->vector(block + "ssm_a", r.n_value_heads, &w->a);
   plan->vector(block + "ssm_norm.weight", r.head_dim, &w->norm);
@@ -96,20 +77,29 @@ void plan_delta_net(TensorPlan* plan, const std::string& block, const HyperParam
 void plan_short_conv(TensorPlan* plan, const std::string& block, const HyperParameters& h, ShortConvWeights* w) {
   plan->matrix(block + "shortconv.in_proj.weight", h.n_embd, 3 * h.n_embd, &w->in);
   plan->matrix(block + "shortconv.out_proj.weight", h.n_embd, h.n_embd, &w->output);
-  plan->float_matrix(block + "shortconv.conv.weight", h.recurrent.n_taps, h.n_embd, &w->conv);
+  plan->floats(block + "shortconv.conv.weight", {h.recurrent.n_taps, h.n_embd}, &w->conv);
 }
 
-void finish_recurrent_layer(const HyperParameters& h, int64_t layer, LayerWeights* w) {
-  const RecurrentParameters& r = h.recurrent;
-  switch (h.mixer(layer)) {
-    case Mixer::kAttention: return;
-    case Mixer::kShortConv: transpose(r.n_taps, &w->short_conv.conv); return;
-    case Mixer::kDeltaNet:
-      if (!w->delta_net.gate.present()) split_in(r, &w->delta_net);
-      if (!w->delta_net.alpha.present()) split_beta_alpha(r, &w->delta_net);
-      transpose(r.n_taps, &w->delta_net.conv);
-      return;
+}  // namespace
+
+void plan_recurrent(TensorPlan* plan, const std::string& block, const HyperParameters& h, int64_t layer,
+                    LayerWeights* w) {
+  if (h.layer(layer).mixer == Mixer::kDeltaNet) {
+    plan_delta_net(plan, block, h, &w->delta_net);
+  } else {
+    plan_short_conv(plan, block, h, &w->short_conv);
   }
+}
+
+void finish_recurrent(const HyperParameters& h, int64_t layer, LayerWeights* w) {
+  const RecurrentParameters& r = h.recurrent;
+  if (h.layer(layer).mixer == Mixer::kShortConv) {
+    transpose(r.n_taps, &w->short_conv.conv);
+    return;
+  }
+  if (!w->delta_net.gate.present()) split_in(r, &w->delta_net);
+  if (!w->delta_net.alpha.present()) split_beta_alpha(r, &w->delta_net);
+  transpose(r.n_taps, &w->delta_net.conv);
 }
 
 }  // namespace expertree

@@ -9,11 +9,10 @@
 
 namespace expertree {
 
-void plan_delta_net(TensorPlan* plan, const std::string& block, const HyperParameters& h, DeltaNetWeights* w);
-void plan_short_conv(TensorPlan* plan, const std::string& block, const HyperParameters& h, ShortConvWeights* w);
-
+void plan_recurrent(TensorPlan* plan, const std::string& block, const HyperParameters& h, int64_t layer,
+                    LayerWeights* w);
 // Once the weights are read: splits projections that files may store as one, and turns the convolution to one row per
-// tap. Nothing to do for a layer with attention.
-void finish_recurrent_layer(const HyperParameters& h, int64_t layer, LayerWeights* w);
+// tap.
+void finish_recurrent(const HyperParameters& h, int64_t layer, LayerWeights* w);
 
 }  // namespace expertree

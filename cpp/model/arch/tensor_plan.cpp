@@ -63,28 +63,37 @@ void TensorPlan::check(const GgufTensor& tensor, std::vector<int64_t> expected) 
 }
 
 void TensorPlan::matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out) {
-  add_matrix(require(name), k, rows, out);
+  add_matrix(require(name), {k, rows}, out);
   add_scale(name, out);
+}
+
+void TensorPlan::matrix_stack(const std::string& name, int64_t k, int64_t rows, int64_t n, WeightMatrix* out) {
+  add_matrix(require(name), {k, rows, n}, out);
 }
 
 bool TensorPlan::optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out) {
   const GgufTensor* tensor = take(name);
   if (tensor == nullptr) return false;
-  add_matrix(*tensor, k, rows, out);
+  add_matrix(*tensor, {k, rows}, out);
   add_scale(name, out);
   return true;
 }
 
 void TensorPlan::vector(const std::string& name, int64_t n, FloatVector* out) { add_floats(require(name), {n}, out); }
 
-void TensorPlan::float_matrix(const std::string& name, int64_t k, int64_t rows, FloatVector* out) {
-  add_floats(require(name), {k, rows}, out);
-}
-
 bool TensorPlan::optional_vector(const std::string& name, int64_t n, FloatVector* out) {
   const GgufTensor* tensor = take(name);
   if (tensor != nullptr) add_floats(*tensor, {n}, out);
   return tensor != nullptr;
+}
+
+void TensorPlan::floats(const std::string& name, const std::vector<int64_t>& shape, FloatVector* out) {
+  add_floats(require(name), shape, out);
+}
+
+void TensorPlan::vector_if(Presence presence, const std::string& name, int64_t n, FloatVector* out) {
+  if (presence == Presence::kRequired) vector(name, n, out);
+  if (presence == Presence::kOptional) optional_vector(name, n, out);
 }
 
 std::vector<int64_t> TensorPlan::integers(const std::string& name, int64_t n) {
@@ -182,8 +191,11 @@ std::string TensorPlan::where(const GgufTensor& tensor) const {
   return reader_.paths()[static_cast<size_t>(tensor.file_index)] + ": tensor '" + tensor.name + "'";
 }
 
-void TensorPlan::add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out) {
-  check(tensor, {k, rows});
+void TensorPlan::add_matrix(const GgufTensor& tensor, const std::vector<int64_t>& shape, WeightMatrix* out) {
+  check(tensor, shape);
+  const int64_t k = shape[0];
+  int64_t rows = 1;
+  for (size_t i = 1; i < shape.size(); ++i) rows *= shape[i];
   const auto dtype = static_cast<DType>(tensor.gguf_type);
   *out = {dtype, nullptr, rows, k, row_bytes(dtype, k)};
   matrices_.push_back({&tensor, out});
@@ -205,7 +217,7 @@ void TensorPlan::add_floats(const GgufTensor& tensor, const std::vector<int64_t>
   check(tensor, shape);
   if (static_cast<DType>(tensor.gguf_type) != DType::kF32) {
     throw Error(ErrorCode::kUnsupported, where(tensor) + " is stored as " + gguf_type_name(tensor.gguf_type) +
-                                             "; norms, biases and convolutions must be F32. Convert the file again");
+                                             "; norms and biases must be F32. Convert the file again");
   }
   int64_t n = 1;
   for (const int64_t size : shape) n *= size;

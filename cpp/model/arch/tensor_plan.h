@@ -8,6 +8,7 @@
 
 #include "cpp/base/memory.h"
 #include "cpp/io/gguf_reader.h"
+#include "cpp/model/hyperparameters.h"
 #include "cpp/model/weights.h"
 
 namespace expertree {
@@ -30,10 +31,13 @@ class TensorPlan {
   // FP4 files have, becomes the matrix's scale.
   void matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
+  // A matrix per head, [k, rows, n] in the file: all rows one under the other.
+  void matrix_stack(const std::string& name, int64_t k, int64_t rows, int64_t n, WeightMatrix* out);
   void vector(const std::string& name, int64_t n, FloatVector* out);
   bool optional_vector(const std::string& name, int64_t n, FloatVector* out);
-  // An F32 matrix [rows][k] as plain floats, for what is no product.
-  void float_matrix(const std::string& name, int64_t k, int64_t rows, FloatVector* out);
+  // Floats of any shape, fastest dimension first.
+  void floats(const std::string& name, const std::vector<int64_t>& shape, FloatVector* out);
+  void vector_if(Presence presence, const std::string& name, int64_t n, FloatVector* out);
   // An I32 or I64 tensor [n], read at once. n < 0: of any length.
   std::vector<int64_t> integers(const std::string& name, int64_t n);
 
@@ -65,7 +69,7 @@ class TensorPlan {
     FloatVector* out;
   };
 
-  void add_matrix(const GgufTensor& tensor, int64_t k, int64_t rows, WeightMatrix* out);
+  void add_matrix(const GgufTensor& tensor, const std::vector<int64_t>& shape, WeightMatrix* out);
   void add_floats(const GgufTensor& tensor, const std::vector<int64_t>& shape, FloatVector* out);
   void add_scale(const std::string& name, WeightMatrix* out);
 

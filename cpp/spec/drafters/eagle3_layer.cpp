@@ -132,6 +132,7 @@ void Eagle3Layer::attend(std::span<const Row> rows, int64_t first) {
     args.v = values_[static_cast<size_t>(head)].data();
     args.head_dim_k = h.head_dim_k;
     args.head_dim_v = h.head_dim_v;
+    args.v_stride = h.head_dim_v;
     args.n_prefix = row.n_prefix;
     args.tail = row.tail.data();
     args.n_tail = std::ssize(row.tail);

@@ -1,0 +1,48 @@
+// The feed-forward part of a layer: dense, or a mixture of experts.
+#include "cpp/model/forward.h"
+
+namespace expertree {
+
+void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
+  const LayerWeights& w = weights(layer);
+  normed_.reset(chunk.n, h_.n_embd);
+  norm(residual_.data(), w.ffn_norm, w.ffn_norm_bias, &normed_);
+  if (w.moe.moe_layer >= 0) {
+    mixture(chunk, layer);
+  } else {
+    feed_forward(w.dense, h_.layer(layer).n_ff);
+  }
+  add_to_residual(chunk, w.post_feed_forward_norm);
+  if (w.output_scale.empty()) return;
+  for (float& x : residual_) x = x * w.output_scale[0];
+}
+
+// Of normed_, into output_.
+void Forward::feed_forward(const FeedForwardWeights& w, int64_t n_ff) {
+  const int64_t n = normed_.rows();
+  gate_.resize(static_cast<size_t>(n * n_ff));
+  up_.resize(static_cast<size_t>(n * n_ff));
+  output_.resize(static_cast<size_t>(n * h_.n_embd));
+  const CpuBackend::Product in[] = {{w.gate, gate_.data(), n_ff}, {w.up, up_.data(), n_ff}};
+  backend_.matmul(normed_, in);
+  gated_unit(n, n_ff);
+  const CpuBackend::Product out[] = {{w.down, output_.data(), h_.n_embd}};
+  backend_.matmul(hidden_, out);
+}
+
+// gate_ and up_, [n_rows][n_ff], into hidden_.
+void Forward::gated_unit(int64_t n_rows, int64_t n_ff) {
+  const KernelTable& kernels = backend_.kernels();
+  GatedUnitFn unit = kernels.silu_mul;
+  switch (h_.unit) {
+    case GatedUnit::kSwiGlu: break;
+    case GatedUnit::kGeGlu: unit = kernels.gelu_mul; break;
+    case GatedUnit::kSwiGluOai: unit = kernels.swiglu_oai; break;
+    case GatedUnit::kReGlu: unit = kernels.relu_mul; break;
+  }
+  hidden_.reset(n_rows, n_ff);
+  backend_.pool().parallel_for(
+      n_rows, [&](int64_t r) { unit(gate_.data() + r * n_ff, up_.data() + r * n_ff, n_ff, hidden_.row(r)); });
+}
+
+}  // namespace expertree
