@@ -29,7 +29,7 @@ def replay_findings(findings: Findings, plan: Plan) -> dict[tuple[str, float], l
 
 
 def final_trace(findings: Findings, temperature: float) -> SpeculationTrace:
-    """With the costs of a budget at which the disk was read from, where there is one."""
+    """With the costs of a budget at which the disk was read from, where there is one, else of any."""
     trace = findings.traces[temperature]
-    known = [costs for costs in findings.costs.values() if costs.read_bytes_per_second > 0]
+    known = sorted(findings.costs.values(), key=lambda costs: costs.read_bytes_per_second > 0)
     return replace(trace, costs=known[-1]) if known else trace

@@ -12,7 +12,7 @@ from expertree import _core
 from expertree.comparison.drafts import Draft
 from expertree.comparison.oracle import RecordedOracle
 from expertree.comparison.prompts import Prompt
-from expertree.comparison.recorder import Curve, Recorder, measure_costs, measure_curve, true_text
+from expertree.comparison.recorder import Curve, Recorder, measure_curve, true_text
 from expertree.comparison.replay import Replayed
 from expertree.comparison.settings import PLAIN, Setting
 from expertree.comparison.speculation_trace import RecordedSequence, SpeculationTrace, TraceCosts
@@ -247,7 +247,7 @@ class Runner:
         self._items[temperature] = items
         if items:
             sequences = [item.sequence for item in items]
-            self.findings.traces[temperature] = recorder.trace(sequences, measure_costs(model, sequences))
+            self.findings.traces[temperature] = recorder.trace(sequences, TraceCosts())  # costs: of each budget
         return items
 
     def _compare(
