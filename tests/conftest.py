@@ -10,6 +10,8 @@ from typing import Any
 import expertree
 import pytest
 from hypothesis import HealthCheck, settings
+from recorded_model import ARCHITECTURES as RECORDED
+from recorded_model import RecordedModel
 from tiny_model import TinyModel
 
 CONFORMANCE = Path(__file__).parent / "conformance"
@@ -28,14 +30,16 @@ settings.load_profile("default")
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """tiny(arch=..., format=..., ...) gives the path of such a model; each is written once per test run."""
+    """tiny(arch=..., format=..., ...) gives the path of such a model; each is written once per test run. Architectures
+    that TinyModel does not write come from their recorded models."""
     folder = tmp_path_factory.mktemp("tiny")
     written: dict[str, Path] = {}
 
     def make(**fields: Any) -> Path:
         key = repr(sorted(fields.items(), key=lambda item: item[0]))
         if key not in written or "tensors" in fields:
-            written[key] = TinyModel(**fields).write(folder / f"{len(written)}.gguf")
+            kind = RecordedModel if fields.get("arch") in RECORDED else TinyModel
+            written[key] = kind(**fields).write(folder / f"{len(written)}.gguf")
         return written[key]
 
     return make

@@ -14,6 +14,7 @@ import pytest
 from expertree import Model, Session, _core
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_model import ARCHITECTURES as RECORDED
 from tiny_model import ARCHITECTURES, FORMATS
 
 ISAS = _core.isa_names()
@@ -43,11 +44,13 @@ def ids(draw: Any, n_vocab: int, low: int, high: int) -> list[int]:
 MODELS = st.sampled_from(
     [{"arch": arch, "format": form} for arch in ARCHITECTURES for form in ("F32", "Q8_0", "Q4_1")]
     + [{"arch": "qwen3moe", "format": form} for form in FORMATS]
+    + [{"arch": arch, "format": "Q8_0"} for arch in RECORDED]
 )
+CASES = [(arch, form) for arch in ARCHITECTURES for form in FORMATS]
+CASES += [(arch, form) for arch in RECORDED for form in ("F32", "Q8_0")]
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("arch", "form"), CASES)
 def test_batch_threads_and_isa_equal_plain(arch: str, form: str, load_tiny: Loader) -> None:
     """Every architecture in every format: a batch on every instruction set and 3 threads, against the oracle."""
     fields = {"arch": arch, "format": form}
@@ -107,6 +110,31 @@ def test_any_tree(data: st.DataObject, tree: tuple[list[int], list[int]], load_t
         path = [tokens[r] for r in path_to(parents, row)]
         expected = plain_logits(model, prompt + path)[-1:]
         assert_same_bits(got[row : row + 1], expected, f"row {row} of {parents}")
+
+
+@pytest.mark.parametrize("arch", RECORDED)
+def test_going_back_in_every_architecture(arch: str, load_tiny: Loader) -> None:
+    """Chunks, a tree that forks at its third row, a commit of one branch, rows dropped, a shorter length: windows and
+    compressed pasts are as after a plain run."""
+    model = load_tiny({"arch": arch, "format": "Q8_0"}, threads=2)
+    tokens = np.random.default_rng(19).integers(0, 96, 40).tolist()
+    session = model.session(n_ctx=64)
+    session.prefill(tokens[:9])
+    session.prefill(tokens[9:20])
+    branch, parents = [*tokens[20:26], 7, 8, 9], [-1, 0, 1, 2, 3, 4, 2, 6, 7]
+    got = session.evaluate(branch, parents)
+    session.commit([0, 1, 2, 6, 7, 8])
+    other = [*tokens[:23], 7, 8, 9]
+    expected = plain_logits(model, other)
+    assert_same_bits(got[[0, 1, 2, 6, 7, 8]], expected[20:], "the branch that is kept")
+    assert_same_bits(got[3:6], plain_logits(model, tokens[:26])[23:], "the branch that is dropped")
+    session.evaluate(tokens[30:35])
+    session.rollback()
+    assert_same_bits(session.evaluate([3, 4]), plain_logits(model, [*other, 3, 4])[26:], "after rows dropped")
+    session.rollback()
+    session.truncate(14)
+    again = session.branch()
+    assert_same_bits(again.evaluate(tokens[14:30]), plain_logits(model, tokens[:30])[14:], "after a shorter length")
 
 
 def step_like_plain(session: Session, model: Model, kept: list[int]) -> list[int]:

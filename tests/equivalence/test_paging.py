@@ -13,6 +13,7 @@ from expertree import Model, OutOfMemoryError, _core
 from expertree._core import _testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_model import MOE_ARCHITECTURES as RECORDED
 from tiny_model import FORMATS, MOE_ARCHITECTURES, TinyModel
 
 EXAMPLES = int(os.environ.get("EXPERTREE_EXAMPLES", "60"))
@@ -82,6 +83,17 @@ def test_every_budget_gives_the_bits_of_the_resident_model(arch: str, tiny: Tiny
         stats = paged.stats
         assert stats["uses"] == stats["hits"] + stats["late"] + stats["misses"]
         assert (stats["evictions"] > 0) == (stats["slots"] < n_used)
+
+
+@pytest.mark.parametrize("arch", RECORDED)
+def test_few_budgets_of_every_architecture(arch: str, tiny: Tiny) -> None:
+    path = tiny(arch=arch, format="Q8_0")
+    expected = Model(path, ram="all").logits(TOKENS)
+    every = budgets(path)
+    for budget, chunk in ((every[0], 7), (every[len(every) // 2], 1), (every[-1], len(TOKENS))):
+        paged = Paged(path, n_ctx=256, budget=budget, read_ahead=chunk == 1, background=chunk == 1)
+        assert same_bits(paged.logits(TOKENS, chunk), expected), (budget, chunk)
+        assert (paged.stats["evictions"] > 0) == (budget < every[-1])
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -18,6 +18,7 @@ from expertree import Model, ScriptedDrafter, Session
 from expertree.model import predictor_names, selector_names
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_model import ARCHITECTURES as RECORDED
 from tiny_model import ARCHITECTURES
 
 FULL = os.environ.get("EXPERTREE_LOSSLESS") == "full"
@@ -137,12 +138,16 @@ def assert_same_state(one: Session, other: Session, lengths: Sequence[int] = ())
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: " ".join(map(str, case.values())))
 def test_lossless(case: dict[str, Any], load_tiny: Loader) -> None:
+    check_lossless(case, load_tiny, N_TOKENS)
+
+
+def check_lossless(case: dict[str, Any], load_tiny: Loader, n_tokens: int) -> None:
     model = load(load_tiny, case["arch"], case["memory"])
     sampling = {"temperature": case["temperature"], "seed": 11, **SAMPLERS[case["sampler"]]}
     plain = load(load_tiny, case["arch"]).session(n_ctx=1024, **sampling)
     plain.prefill(PROMPT)
-    truth = PROMPT + run(plain, N_TOKENS + 4)
-    plain.truncate(len(PROMPT) + N_TOKENS)
+    truth = PROMPT + run(plain, n_tokens + 4)
+    plain.truncate(len(PROMPT) + n_tokens)
     session = model.session(
         n_ctx=1024,
         draft=DRAFTERS[case["drafter"]](truth),
@@ -152,12 +157,22 @@ def test_lossless(case: dict[str, Any], load_tiny: Loader) -> None:
         **sampling,
     )
     session.prefill(PROMPT)
-    run(session, N_TOKENS)
-    assert session.tokens == truth[: len(PROMPT) + N_TOKENS]
+    run(session, n_tokens)
+    assert session.tokens == truth[: len(PROMPT) + n_tokens]
     n = len(session)
     session.truncate(n - 1)  # all of it has been run
     plain.truncate(n - 1)
-    assert_same_state(session, plain, [len(PROMPT) + N_TOKENS // 2, len(PROMPT) + 1])
+    assert_same_state(session, plain, [len(PROMPT) + n_tokens // 2, len(PROMPT) + 1])
+
+
+@pytest.mark.parametrize("arch", RECORDED)
+def test_lossless_in_every_architecture(arch: str, load_tiny: Loader) -> None:
+    """One run each; which drafter, selector and predictor goes round with the architectures."""
+    i = RECORDED.index(arch)
+    turn: dict[str, Any] = {name: values[i % len(values)] for name, values in FACTORS.items() if name != "arch"}
+    drafter = ("scripted 0.5", "wild", "scripted 1", "ngram")[i % 4]
+    case = {**turn, "arch": arch, "drafter": drafter, "nodes": 8, "memory": "paged" if i % 2 else "all"}
+    check_lossless(case, load_tiny, 64)
 
 
 def test_the_pairs_are_all_there() -> None:
