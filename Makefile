@@ -29,7 +29,7 @@ CXX_TO_FORMAT := $(shell find cpp python/src tests tools -name '*.cpp' -o -name 
 help: ## this list
 	@echo 'make TARGET, where TARGET is'
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST)
-	@echo 'The first one that needs the engine compiles it: 2 to 4 minutes on 2 cores. PYTHON=... chooses a Python.'
+	@echo 'The first one that needs the engine compiles it: about 2 minutes on 2 cores. PYTHON=... chooses a Python.'
 
 # At a terminal the program gets a process group of its own, so that Ctrl-C stops an answer and not make as well; Ctrl-Z
 # is off there, for make would not be stopped with it.
@@ -75,7 +75,7 @@ $(VENV)/build-tools: $(VENV)/made
 	@touch $@
 
 $(VENV)/built: $(VENV)/build-tools $(CXX_SOURCES) CMakeLists.txt pyproject.toml
-	@echo 'Compiling the engine and installing expertree: 2 to 4 minutes on 2 cores the first time'
+	@echo 'Compiling the engine and installing expertree: about 2 minutes on 2 cores the first time'
 	@$(INSTALL) --no-build-isolation --editable .
 	@touch $@
 

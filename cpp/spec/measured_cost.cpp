@@ -60,7 +60,10 @@ void MeasuredCost::record(const MeasuredStep& step) {
 // predicted: without correction.
 void MeasuredCost::correct(double predicted, double measured) {
   const double square = predicted * predicted;
-  if (predicted_square_ == 0.0) predicted_square_ = predicted_measured_ = kTrustedSteps * square;
+  if (predicted_square_ == 0.0) {
+    predicted_square_ = kTrustedSteps * square;
+    predicted_measured_ = correction_ * predicted_square_;
+  }
   predicted_square_ = kKeep * predicted_square_ + square;
   predicted_measured_ = kKeep * predicted_measured_ + predicted * measured;
   correction_ = std::clamp(predicted_measured_ / predicted_square_, 1.0 / kMaxCorrection, kMaxCorrection);
@@ -72,7 +75,7 @@ void MeasuredCost::record_draft(double seconds) {
 }
 
 CostProfile MeasuredCost::profile() const {
-  CostProfile profile = {base_.seen(), {}, {}};
+  CostProfile profile = {base_.seen(), {}, {}, correction_};
   for (const int64_t n : profile.n_rows) {
     profile.base_seconds.push_back(base_.seconds(n));
     profile.iteration_seconds.push_back(iteration_.seconds(n));
@@ -81,12 +84,14 @@ CostProfile MeasuredCost::profile() const {
 }
 
 void MeasuredCost::restore(const CostProfile& profile) {
+  correction_ = std::clamp(profile.correction, 1.0 / kMaxCorrection, kMaxCorrection);
   for (size_t i = 0; i < profile.n_rows.size(); ++i) {
     for (int32_t j = 0; j < kRestoredWeight; ++j) {
       base_.add(profile.n_rows[i], profile.base_seconds[i]);
       iteration_.add(profile.n_rows[i], profile.iteration_seconds[i]);
     }
   }
+  price();
 }
 
 // Before the first step is recorded, what the pager saw of single tokens.

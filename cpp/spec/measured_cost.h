@@ -25,6 +25,7 @@ struct CostProfile {
   std::vector<int64_t> n_rows;
   std::vector<double> base_seconds;       // [n_rows.size()]
   std::vector<double> iteration_seconds;  // [n_rows.size()]
+  double correction = 1.0;
 };
 
 // Row counts worth a step each before the first draft: 1, 2, 4, .. max_rows. Steps with these many rows, record()ed,

@@ -53,7 +53,7 @@ struct MeasuredUnderTest : TestingCost {
   MeasuredCost* measured;
 };
 
-using CostLists = std::tuple<std::vector<int64_t>, std::vector<double>, std::vector<double>>;
+using CostLists = std::tuple<std::vector<int64_t>, std::vector<double>, std::vector<double>, double>;
 
 void bind_measured_cost(nb::module_& m) {
   nb::class_<MeasuredUnderTest, TestingCost>(m, "MeasuredCost")
@@ -84,10 +84,10 @@ void bind_measured_cost(nb::module_& m) {
       .def("profile",
            [](MeasuredUnderTest& t) -> CostLists {
              CostProfile profile = t.measured->profile();
-             return {profile.n_rows, profile.base_seconds, profile.iteration_seconds};
+             return {profile.n_rows, profile.base_seconds, profile.iteration_seconds, profile.correction};
            })
       .def("restore", [](MeasuredUnderTest& t, const CostLists& lists) {
-        t.measured->restore({std::get<0>(lists), std::get<1>(lists), std::get<2>(lists)});
+        t.measured->restore({std::get<0>(lists), std::get<1>(lists), std::get<2>(lists), std::get<3>(lists)});
       });
   m.def("calibration_rows", &calibration_rows, "max_rows"_a);
 }

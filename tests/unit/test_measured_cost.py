@@ -155,6 +155,10 @@ def test_what_was_learned_can_be_kept() -> None:
     for n in [1, 3, 8, 16, 20]:
         assert again.base_seconds(n) == approx(cost.base_seconds(n), rel=1e-6)
         assert again.iteration_seconds(n) == approx(cost.iteration_seconds(n), rel=1e-6)
+    assert again.correction == cost.correction == 1.0
+    corrected = make_cost()
+    corrected.restore((*cost.profile()[:3], 2.0))
+    assert corrected.correction == 2.0 and corrected.run_seconds(0, 0, 1) == approx(2 * cost.run_seconds(0, 0, 1))
     # And the next run's own steps soon count for more.
     for _ in range(50):
         again.record(1, 0, 0, 0.5)
