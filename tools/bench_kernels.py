@@ -3,14 +3,45 @@
 With one column (decoding) the limit is the memory: weights are walked through in a buffer larger than every cache, and
 GB/s of weights stands beside a plain read of memory. With many columns (prefill, tree verification) the limit is int8
 arithmetic: GOPS stand beside int8 products in registers. Probes run beside every line, since shared machines drift.
+
+With --against TYPE, each format takes turns with that one for a number of rounds, at one column and at 64: the table
+has the median share of the limit and the median of its ratio to TYPE's share in the same round.
 """
 
 import argparse
+import statistics
 
 from expertree._core import _testing
 
 FLOATS = ["F32", "F16", "BF16"]
 QUANTISED = [str(row["name"]) for row in _testing.dtype_table() if row["name"] not in FLOATS]
+
+
+def limit_share(isa, type_name, args, columns):
+    """Share of the limit: of a plain read with one column, of int8 products with more."""
+    buffer_bytes = (args.buffer_mib << 20) if columns == 1 else 0
+    huge = not args.small_pages
+    limit = _testing.time_memory_read(args.seconds / 2, huge) if columns == 1 else _testing.time_int8(args.seconds / 4)
+    t = _testing.time_matmul(
+        isa, type_name, args.rows, args.k, columns, args.seconds, huge, min_buffer_bytes=buffer_bytes
+    )
+    return (t["gb_per_s"] if columns == 1 else t["gops"]) / limit
+
+
+def compare(args):
+    """The table of --against."""
+    print(f"{args.isa}, rows {args.rows}, k {args.k}; {args.rounds} rounds against {args.against}")
+    print(f"{'type':8}{'of read':>9}{'ratio':>7}{'of int8':>9}{'ratio':>7}")
+    for type_name in args.types:
+        shares = {1: [], 64: []}
+        ratios = {1: [], 64: []}
+        for _ in range(args.rounds):
+            for columns in (1, 64):
+                share = limit_share(args.isa, type_name, args, columns)
+                shares[columns].append(share)
+                ratios[columns].append(share / limit_share(args.isa, args.against, args, columns))
+        cells = [f"{statistics.median(shares[c]):9.0%}{statistics.median(ratios[c]):7.2f}" for c in (1, 64)]
+        print(f"{type_name:8}{''.join(cells)}", flush=True)
 
 
 def main():
@@ -23,7 +54,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3, help="time per measurement (default %(default)s)")
     parser.add_argument("--buffer-mib", type=int, default=256, help="weights walked through with one column")
     parser.add_argument("--small-pages", action="store_true", help="4 KiB pages, as a mapped file has them")
+    parser.add_argument("--against", metavar="TYPE", help="compare shares of the limits with this format's")
+    parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
+    if args.against is not None:
+        return compare(args)
 
     huge = not args.small_pages
     print(f"{args.isa}, rows {args.rows}, k {args.k}, {'huge' if huge else '4 KiB'} pages; best of {args.seconds} s")

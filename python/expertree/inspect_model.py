@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
+from expertree.chat_sample import render_sample
 from expertree.errors import DeviceError, ModelFormatError, OutOfMemoryError
 from expertree.expert_plan import MERGED_EXPERTS, ONE_EXPERT, Residency, layer_slots, predict
 from expertree.expert_record import Costs, load_record, record_path
@@ -304,12 +305,18 @@ def _tokenizer(facts: _Facts, problems: list[str]) -> Tokenizer:
         elif tokens is not None:
             problems.append(f"the {role} token is {token_id:,}, the vocabulary has {len(tokens):,}")
         special.append(SpecialToken(role, token_id, text))
+    template = facts.text("tokenizer.chat_template")
+    texts = {token.role: token.text or "" for token in special}
+    sample = None
+    if template is not None:
+        sample = render_sample(template, texts.get("bos", ""), texts.get("eos", ""), problems)
     return Tokenizer(
         model=facts.text("tokenizer.ggml.model"),
         pre=facts.text("tokenizer.ggml.pre"),
         n_vocab=len(tokens) if tokens is not None else None,
         special_tokens=special,
-        has_chat_template=facts.text("tokenizer.chat_template") is not None,
+        has_chat_template=template is not None,
+        chat_sample=sample,
     )
 
 

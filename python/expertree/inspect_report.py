@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from expertree.chat_sample import ChatSample
 from expertree.expert_plan import Residency
 from expertree.model_description import Experts, FormatUse, ModelDescription, Need, Tier, Tokenizer
 from expertree.quantity_text import bytes_text, count_text, numbers_text, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_SAMPLE_LINES = 40
 
 
 def render(description: ModelDescription, console: Console) -> None:
@@ -41,6 +45,8 @@ def _sections(d: ModelDescription) -> list[tuple[str, list[tuple[str, ...]]]]:
         ("Experts", _expert_rows(d.experts) if d.experts is not None else []),
         ("Formats", _format_rows(d.formats)),
         ("Tokenizer", _tokenizer_rows(d.tokenizer)),
+        ("A conversation as the model reads it", _sample_rows(d.tokenizer.chat_sample, with_tool=False)),
+        ("The same with a tool", _sample_rows(d.tokenizer.chat_sample, with_tool=True)),
         ("Memory", _need_rows(d.need)),
         ("Experts in memory, by --ram", [_residency_row(row) for row in d.residency]),
         ("This machine", [_tier_row(tier) for tier in d.tiers]),
@@ -102,6 +108,21 @@ def _tokenizer_rows(tokenizer: Tokenizer) -> list[tuple[str, ...]]:
     for token in tokenizer.special_tokens:
         rows.append((token.role, f"{token.id:,} {safe_text(token.text or '', 60)}".rstrip()))
     rows.append(("chat template", "yes" if tokenizer.has_chat_template else "no"))
+    return rows
+
+
+def _sample_rows(sample: ChatSample | None, *, with_tool: bool) -> list[tuple[str, ...]]:
+    text = None if sample is None else sample.text_with_tool if with_tool else sample.text
+    if sample is None or text is None:
+        return []
+    lines = text.split("\n")
+    rows: list[tuple[str, ...]] = [(line,) for line in lines[:_SAMPLE_LINES]]
+    if len(lines) > _SAMPLE_LINES:
+        rows.append((f"({len(lines) - _SAMPLE_LINES} more lines)",))
+    if not with_tool and not sample.has_system:
+        rows.append(("(the template takes no system message)",))
+    if not with_tool and sample.opens_reasoning:
+        rows.append(("(the answer begins inside a reasoning section)",))
     return rows
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from expertree.chat_sample import ChatSample
 from expertree.expert_plan import Residency
 from expertree.machine_memory import MachineMemory
 
@@ -63,6 +64,7 @@ class Tokenizer:
     n_vocab: int | None
     special_tokens: list[SpecialToken]
     has_chat_template: bool
+    chat_sample: ChatSample | None = None  # a conversation through the template
 
 
 @dataclass(frozen=True)

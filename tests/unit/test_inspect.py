@@ -147,6 +147,62 @@ def test_the_report_says_what_matters(tmp_path):
         assert words in text
 
 
+def with_template(path: Path, source: str) -> Path:
+    return moe_file(path, template=g.key("tokenizer.chat_template", g.STRING, source))
+
+
+def test_a_conversation_goes_through_the_template(tmp_path):
+    source = (
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}\n{% endfor %}"
+        "{% if tools %}[{{ tools[0].function.name }}]{% endif %}<assistant>{{ '<think>' }}\n"
+    )
+    d = describe(with_template(tmp_path / "m.gguf", source), memory=PLENTY)
+    sample = d.tokenizer.chat_sample
+    assert sample is not None and sample.text is not None and sample.text_with_tool is not None
+    assert sample.text.startswith("<system>Answer briefly.<3>\n<user>What is 2 + 3?<3>")
+    assert sample.text.endswith("<assistant><think>")
+    assert sample.text_with_tool == sample.text.replace("<assistant><", "[multiply]<assistant><")
+    assert sample.has_system and sample.opens_reasoning
+    text = shown(d)
+    assert "A conversation as the model reads it" in text and "The same with a tool" in text
+    assert "<user>And twice that?<3>" in text and "inside a reasoning section" in text
+    assert d.problems == []
+
+
+def test_a_template_without_system_messages_or_tools(tmp_path):
+    source = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{{ m.content }};{% endfor %}"
+    )
+    sample = describe(with_template(tmp_path / "m.gguf", source), memory=PLENTY).tokenizer.chat_sample
+    assert sample is not None
+    assert (sample.text, sample.text_with_tool, sample.has_system) == ("What is 2 + 3?;5;And twice that?;", None, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("{{ messages|frobnicate }}", "frobnicate"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "too much"),
+    ],
+)
+def test_a_faulty_template_is_a_problem(source, problem, tmp_path):
+    d = describe(with_template(tmp_path / "m.gguf", source), memory=PLENTY)
+    assert d.tokenizer.has_chat_template
+    assert d.tokenizer.chat_sample is not None and d.tokenizer.chat_sample.text is None
+    assert len(d.problems) == 1 and problem in d.problems[0]
+    assert d.verdict.fits == "ram"
+
+
+def test_what_a_template_writes_reaches_the_terminal_escaped_and_cut(tmp_path):
+    d = describe(
+        with_template(tmp_path / "m.gguf", "\x1b[2J{% for i in range(99) %}{{ '\\n' ~ i }}{% endfor %}"), memory=PLENTY
+    )
+    text = shown(d)
+    assert "\\x1b[2J" in text and "\x1b" not in text
+    assert "(60 more lines)" in text
+
+
 def test_old_files_with_one_tensor_per_expert(tmp_path):
     rows = [row for row in moe_rows() if "_exps" not in row[0]]
     for layer in range(2):

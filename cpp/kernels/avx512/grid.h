@@ -1,10 +1,11 @@
 // Blocks of the code-book formats in registers, without a gather: indices of 64 groups are looked up in byte tables
-// (vpermi2b takes 128 entries at a time), which gives each element's place among the grid's values.
+// (look_up.h), which gives each element's place among the grid's values.
 //
 // A unit is 64 groups: two blocks of 32 groups of 8 elements (IQ2), or one block of 64 groups of 4 (IQ3). Part e of a
 // unit is element e of every group, so that the four bytes of a dword, four neighbouring groups, share a scale.
 #pragma once
 
+#include "cpp/kernels/avx512/look_up.h"
 #include "cpp/kernels/avx512/panel_bytes.h"
 #include "cpp/tensor/blocks.h"
 #include "cpp/tensor/integer_blocks.h"
@@ -13,54 +14,6 @@
 
 namespace expertree::avx512 {
 namespace {
-
-inline __m512i look_up_128(const uint8_t* table, __m512i index) {  // index bits 0-6
-  return _mm512_permutex2var_epi8(load_512(table), index, load_512(table + 64));
-}
-
-// What two tables of kEntries hold at each index, whose bits 0-7 are given as bytes, 8 and 9 as masks.
-struct TwoBytes {
-  __m512i low, high;
-};
-inline TwoBytes look_up(const uint8_t (&tables)[2][256], __m512i index) {
-  const __mmask64 bit7 = _mm512_movepi8_mask(index);
-  const auto in = [&](const uint8_t* table) {
-    return _mm512_mask_mov_epi8(look_up_128(table, index), bit7, look_up_128(table + 128, index));
-  };
-  return {in(tables[0]), in(tables[1])};
-}
-// Larger ones: vpermb takes 64 entries at a time and merges under a mask, which costs less than vpermi2b and a blend.
-struct Quarters {  // bits 6 and 7 of each index: 1, 2, 3
-  __mmask64 second, third, fourth;
-};
-inline Quarters quarters_of(__m512i index) {
-  const __mmask64 bit7 = _mm512_movepi8_mask(index);
-  const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(index, index));
-  return {_kandn_mask64(bit7, bit6), _kandn_mask64(bit6, bit7), _kand_mask64(bit6, bit7)};
-}
-inline __m512i look_up_quarters(const uint8_t* table, __m512i index, const Quarters& quarters) {
-  __m512i out = _mm512_permutexvar_epi8(index, load_512(table));
-  out = _mm512_mask_permutexvar_epi8(out, quarters.second, index, load_512(table + 64));
-  out = _mm512_mask_permutexvar_epi8(out, quarters.third, index, load_512(table + 128));
-  return _mm512_mask_permutexvar_epi8(out, quarters.fourth, index, load_512(table + 192));
-}
-inline TwoBytes look_up(const uint8_t (&tables)[2][512], __m512i index, __mmask64 bit8) {
-  const Quarters quarters = quarters_of(index);
-  const auto in = [&](const uint8_t* table) {
-    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
-                                look_up_quarters(table + 256, index, quarters));
-  };
-  return {in(tables[0]), in(tables[1])};
-}
-inline TwoBytes look_up(const uint8_t (&tables)[2][1024], __m512i index, __mmask64 bit8, __mmask64 bit9) {
-  const Quarters quarters = quarters_of(index);
-  const auto half = [&](const uint8_t* table) {
-    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
-                                look_up_quarters(table + 256, index, quarters));
-  };
-  const auto in = [&](const uint8_t* table) { return _mm512_mask_mov_epi8(half(table), bit9, half(table + 512)); };
-  return {in(tables[0]), in(tables[1])};
-}
 
 inline __m512i join_halves(const std::byte* p0, const std::byte* p1) {  // 32 bytes of each
   const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p0));
@@ -174,11 +127,7 @@ struct GridIQ2_XS {
   static inline void open(const std::byte* p0, const std::byte* p1, GridUnit<8>* out) {
     const __m512i a = load_512(p0 + offsetof(Block, qs));
     const __m512i b = load_512(p1 + offsetof(Block, qs));
-    alignas(64) static constexpr uint8_t kEven[64] = {
-        0,  2,  4,  6,  8,  10, 12,  14,  16,  18,  20,  22,  24,  26,  28,  30,  32,  34,  36,  38, 40, 42,
-        44, 46, 48, 50, 52, 54, 56,  58,  60,  62,  64,  66,  68,  70,  72,  74,  76,  78,  80,  82, 84, 86,
-        88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126};
-    const __m512i even = _mm512_load_si512(kEven);
+    const __m512i even = every_other_byte();
     const __m512i index = _mm512_permutex2var_epi8(a, even, b);
     const __m512i upper = _mm512_permutex2var_epi8(a, _mm512_or_si512(even, _mm512_set1_epi8(1)), b);
     const __mmask64 bit8 = _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1));

@@ -51,6 +51,14 @@ inline void copy_from_rows(const std::byte* p, int64_t stride, T* out) {
   for (int r = 0; r < kPanelRows; ++r) std::memcpy(out + r, p + r * stride, sizeof(T));
 }
 
+// 0, 2, .. 126: the bytes of two registers that vpermt2b takes apart.
+inline __m512i every_other_byte() {
+  const __m512i words = _mm512_cvtepu8_epi16(
+      _mm256_setr_epi64x(0x0706050403020100, 0x0f0e0d0c0b0a0908, 0x1716151413121110, 0x1f1e1d1c1b1a1918));
+  const __m512i steps = _mm512_slli_epi16(words, 2);  // 4 * i in byte 2 * i
+  return _mm512_or_si512(steps, _mm512_slli_epi16(_mm512_add_epi16(steps, _mm512_set1_epi16(2)), 8));
+}
+
 // In every dword, by vpshufb: a control byte of 0x80 gives zero, another counts from the dword's first byte.
 inline __m512i pick_bytes(__m512i v, uint32_t control) {
   const __m128i dwords = _mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);

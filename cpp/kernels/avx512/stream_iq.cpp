@@ -10,9 +10,7 @@ namespace {
 // Cuts kParts * 64 bytes at q into parts, the first n bytes being there: byte g of part e is byte kParts * g + e.
 template <int kParts>
 void cut_into_parts(const int8_t* q, int64_t n, int8_t* out) {
-  alignas(64) uint8_t index[64];
-  for (int i = 0; i < 64; ++i) index[i] = static_cast<uint8_t>(2 * i);
-  const __m512i even = _mm512_load_si512(index);
+  const __m512i even = every_other_byte();
   const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi8(1));
   __m512i v[kParts];
   for (int i = 0; i < kParts; ++i) v[i] = 64 * i < n ? load_512(q + 64 * i) : _mm512_setzero_si512();

@@ -1,0 +1,62 @@
+// Byte tables of 128 to 1024 entries looked up in registers, 64 indices at a time.
+#pragma once
+
+#include "cpp/kernels/avx512/panel_bytes.h"
+
+#if defined(EXPERTREE_AVX512)
+
+namespace expertree::avx512 {
+namespace {
+
+inline __m512i look_up_128(const uint8_t* table, __m512i index) {  // index bits 0-6
+  return _mm512_permutex2var_epi8(load_512(table), index, load_512(table + 64));
+}
+
+// What two tables of kEntries hold at each index, whose bits 0-7 are given as bytes, 8 and 9 as masks.
+struct TwoBytes {
+  __m512i low, high;
+};
+inline TwoBytes look_up(const uint8_t (&tables)[2][256], __m512i index) {
+  const __mmask64 bit7 = _mm512_movepi8_mask(index);
+  const auto in = [&](const uint8_t* table) {
+    return _mm512_mask_mov_epi8(look_up_128(table, index), bit7, look_up_128(table + 128, index));
+  };
+  return {in(tables[0]), in(tables[1])};
+}
+// Larger ones: vpermb takes 64 entries at a time and merges under a mask, which costs less than vpermi2b and a blend.
+struct Quarters {  // bits 6 and 7 of each index: 1, 2, 3
+  __mmask64 second, third, fourth;
+};
+inline Quarters quarters_of(__m512i index) {
+  const __mmask64 bit7 = _mm512_movepi8_mask(index);
+  const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(index, index));
+  return {_kandn_mask64(bit7, bit6), _kandn_mask64(bit6, bit7), _kand_mask64(bit6, bit7)};
+}
+inline __m512i look_up_quarters(const uint8_t* table, __m512i index, const Quarters& quarters) {
+  __m512i out = _mm512_permutexvar_epi8(index, load_512(table));
+  out = _mm512_mask_permutexvar_epi8(out, quarters.second, index, load_512(table + 64));
+  out = _mm512_mask_permutexvar_epi8(out, quarters.third, index, load_512(table + 128));
+  return _mm512_mask_permutexvar_epi8(out, quarters.fourth, index, load_512(table + 192));
+}
+inline TwoBytes look_up(const uint8_t (&tables)[2][512], __m512i index, __mmask64 bit8) {
+  const Quarters quarters = quarters_of(index);
+  const auto in = [&](const uint8_t* table) {
+    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
+                                look_up_quarters(table + 256, index, quarters));
+  };
+  return {in(tables[0]), in(tables[1])};
+}
+inline TwoBytes look_up(const uint8_t (&tables)[2][1024], __m512i index, __mmask64 bit8, __mmask64 bit9) {
+  const Quarters quarters = quarters_of(index);
+  const auto half = [&](const uint8_t* table) {
+    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
+                                look_up_quarters(table + 256, index, quarters));
+  };
+  const auto in = [&](const uint8_t* table) { return _mm512_mask_mov_epi8(half(table), bit9, half(table + 512)); };
+  return {in(tables[0]), in(tables[1])};
+}
+
+}  // namespace
+}  // namespace expertree::avx512
+
+#endif
