@@ -34,14 +34,16 @@ def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     return F.rms_norm(x.float(), (x.shape[-1],), weight.float(), EPSILON).to(COMPUTE)
 
 
-def rope_tables(device: torch.device | str) -> tuple[Tensor, Tensor]:
-    frequencies = ROPE_BASE ** (-torch.arange(0, HEAD_DIM, 2, device=device).float() / HEAD_DIM)
-    angles = torch.outer(torch.arange(MAX_POSITIONS, device=device).float(), frequencies)
+def rope_tables(
+    device: torch.device | str, head_dim: int = HEAD_DIM, base: float = ROPE_BASE, positions: int = MAX_POSITIONS
+) -> tuple[Tensor, Tensor]:
+    frequencies = base ** (-torch.arange(0, head_dim, 2, device=device).float() / head_dim)
+    angles = torch.outer(torch.arange(positions, device=device).float(), frequencies)
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x: [..., T, HEAD_DIM], neighbouring pairs (GGUF's "norm" order); cos, sin: [T, HEAD_DIM / 2]."""
+    """x: [..., T, head_dim], neighbouring pairs (GGUF's "norm" order); cos, sin: [T, head_dim / 2]."""
     even, odd = x[..., 0::2].float(), x[..., 1::2].float()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
 

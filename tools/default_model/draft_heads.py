@@ -4,10 +4,24 @@ and a linear predictor of expert sets. All read the target's hidden states; toke
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from base_model import COMPUTE, EPSILON, FFN, HEAD_DIM, HEADS, KV_HEADS, LAYERS, WIDTH, rope_tables, rotate
+from base_model import (
+    COMPUTE,
+    EPSILON,
+    FFN,
+    HEAD_DIM,
+    HEADS,
+    KV_HEADS,
+    LAYERS,
+    MAX_POSITIONS,
+    ROPE_BASE,
+    WIDTH,
+    rope_tables,
+    rotate,
+)
 from torch import Tensor
 from torch.nn import Parameter
 from upcycled import N_EXPERTS
@@ -16,8 +30,31 @@ TAPS = (2, LAYERS // 2, LAYERS - 3)  # layers whose inputs are the features
 N_MEDUSA = 3
 
 
-def _norm(x: Tensor, weight: Tensor) -> Tensor:
-    return F.rms_norm(x.float(), (x.shape[-1],), weight, EPSILON).to(COMPUTE)
+@dataclass(frozen=True)
+class HeadSizes:
+    """An EAGLE-3 head's shape; the default model's by default.
+
+    width: of the target's hidden states and of the head. taps: layers whose inputs are the features. positions: the
+    longest sequence that it is trained on.
+    """
+
+    width: int = WIDTH
+    n_heads: int = HEADS
+    n_kv_heads: int = KV_HEADS
+    head_dim: int = HEAD_DIM
+    n_ff: int = FFN
+    taps: tuple[int, ...] = TAPS
+    epsilon: float = EPSILON
+    rope_base: float = ROPE_BASE
+    positions: int = MAX_POSITIONS
+
+    @property
+    def n_features(self) -> int:
+        return len(self.taps) * self.width
+
+
+def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return F.rms_norm(x.float(), (x.shape[-1],), weight, epsilon).to(COMPUTE)
 
 
 def _matrix(outputs: int, inputs: int) -> Parameter:
@@ -31,61 +68,76 @@ class EagleHead(torch.nn.Module):
     head's own output before its last norm. Logits are over the draft vocabulary.
     """
 
-    def __init__(self, draft_vocabulary: int) -> None:
+    def __init__(self, draft_vocabulary: int, sizes: HeadSizes | None = None) -> None:
         super().__init__()
-        self.fc = _matrix(WIDTH, len(TAPS) * WIDTH)
-        self.q, self.k, self.v = (_matrix(n * HEAD_DIM, 2 * WIDTH) for n in (HEADS, KV_HEADS, KV_HEADS))
-        self.o = Parameter(torch.randn(WIDTH, HEADS * HEAD_DIM) * 0.3 / math.sqrt(WIDTH))
-        self.gate, self.up = _matrix(FFN, WIDTH), _matrix(FFN, WIDTH)
-        self.down = Parameter(torch.zeros(WIDTH, FFN))
-        self.feature_norm = Parameter(torch.ones(len(TAPS) * WIDTH))
+        self.sizes = s = sizes or HeadSizes()
+        self.fc = _matrix(s.width, s.n_features)
+        self.q, self.k, self.v = (_matrix(n * s.head_dim, 2 * s.width) for n in (s.n_heads, s.n_kv_heads, s.n_kv_heads))
+        self.o = Parameter(torch.randn(s.width, s.n_heads * s.head_dim) * 0.3 / math.sqrt(s.width))
+        self.gate, self.up = _matrix(s.n_ff, s.width), _matrix(s.n_ff, s.width)
+        self.down = Parameter(torch.zeros(s.width, s.n_ff))
+        self.feature_norm = Parameter(torch.ones(s.n_features))
         self.embedding_norm, self.state_norm, self.ffn_norm, self.output_norm = (
-            Parameter(torch.ones(WIDTH)) for _ in range(4)
+            Parameter(torch.ones(s.width)) for _ in range(4)
         )
-        self.output = _matrix(draft_vocabulary, WIDTH)
-        self.rope = rope_tables("cpu")
+        self.output = _matrix(draft_vocabulary, s.width)
+        self.rope = rope_tables("cpu", s.head_dim, s.rope_base, s.positions)
+
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return _norm(x, weight, self.sizes.epsilon)
 
     def first_state(self, features: Tensor) -> Tensor:
-        """features: [..., 3 * WIDTH] float32."""
-        return F.linear(_norm(features, self.feature_norm), self.fc.to(COMPUTE)).float()
+        """features: [..., taps * width] float32."""
+        return F.linear(self.norm(features, self.feature_norm), self.fc.to(COMPUTE)).float()
 
     def inputs(self, embedding: Tensor, state: Tensor) -> Tensor:
-        return torch.cat([_norm(embedding, self.embedding_norm), _norm(state, self.state_norm)], -1)
+        return torch.cat([self.norm(embedding, self.embedding_norm), self.norm(state, self.state_norm)], -1)
 
     def step(self, embedding: Tensor, state: Tensor, positions: Tensor, past: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """One draft step for every start position of a batch of sequences [B, T, WIDTH] at once.
+        """One draft step for every start position of a batch of sequences [B, T, width] at once.
 
         past: keys and values of the earlier steps. Of the first step a position sees all up to its own; of a later step
         only its own, the token that its own draft put there.
         """
+        s = self.sizes
         z = self.inputs(embedding, state)
         batch, n, _ = z.shape
         cos, sin = (table.to(z.device)[positions] for table in self.rope)
+        group = s.n_heads // s.n_kv_heads
 
         def split(weight: Tensor, heads: int) -> Tensor:
-            return F.linear(z, weight.to(COMPUTE)).view(batch, n, heads, HEAD_DIM).transpose(1, 2)
+            return F.linear(z, weight.to(COMPUTE)).view(batch, n, heads, s.head_dim).transpose(1, 2)
 
-        q = rotate(split(self.q, HEADS), cos, sin)
-        k = rotate(split(self.k, KV_HEADS), cos, sin).repeat_interleave(HEADS // KV_HEADS, 1)
-        v = split(self.v, KV_HEADS).repeat_interleave(HEADS // KV_HEADS, 1)
+        q = rotate(split(self.q, s.n_heads), cos, sin)
+        k = rotate(split(self.k, s.n_kv_heads), cos, sin).repeat_interleave(group, 1)
+        v = split(self.v, s.n_kv_heads).repeat_interleave(group, 1)
         past.append((k, v))
-        scores = (q @ past[0][0].transpose(-1, -2)).float() / math.sqrt(HEAD_DIM)
+        scores = (q @ past[0][0].transpose(-1, -2)).float() / math.sqrt(s.head_dim)
         scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool, device=z.device).triu(1), -1e9)
-        own = [(q * key).sum(-1, keepdim=True).float() / math.sqrt(HEAD_DIM) for key, _ in past[1:]]
+        own = [(q * key).sum(-1, keepdim=True).float() / math.sqrt(s.head_dim) for key, _ in past[1:]]
         p = torch.cat([scores, *own], -1).softmax(-1).to(COMPUTE)
         mixed = p[..., :n] @ past[0][1]
         for i, (_, value) in enumerate(past[1:]):
             mixed = mixed + p[..., n + i, None] * value
-        return self.finish(state, mixed.transpose(1, 2).reshape(batch, n, HEADS * HEAD_DIM))
+        return self.finish(state, mixed.transpose(1, 2).reshape(batch, n, s.n_heads * s.head_dim))
 
     def finish(self, state: Tensor, mixed: Tensor) -> Tensor:
         x = state + F.linear(mixed, self.o.to(COMPUTE)).float()
-        h = _norm(x, self.ffn_norm)
+        h = self.norm(x, self.ffn_norm)
         inner = F.silu(F.linear(h, self.gate.to(COMPUTE))) * F.linear(h, self.up.to(COMPUTE))
         return x + F.linear(inner, self.down.to(COMPUTE)).float()
 
     def logits(self, state: Tensor) -> Tensor:
-        return F.linear(_norm(state, self.output_norm), self.output.to(COMPUTE)).float()
+        return F.linear(self.norm(state, self.output_norm), self.output.to(COMPUTE)).float()
+
+    @torch.no_grad()
+    def start_from_target(self, features: Tensor, output_rows: Tensor, output_norm: Tensor) -> None:
+        """Feature scales from a sample [n, taps * width]; the output from the target's: its rows of the draft
+        vocabulary, and its last norm."""
+        features = features * torch.rsqrt(features.square().mean(-1, keepdim=True))
+        self.feature_norm.copy_((1 / features.std(0).clamp(min=1e-3)).clamp(max=50.0))
+        self.output.copy_(output_rows.float())
+        self.output_norm.copy_(output_norm.float())
 
 
 class MedusaHeads(torch.nn.Module):

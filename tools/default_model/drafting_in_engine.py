@@ -29,6 +29,25 @@ def run(model: expertree.Model, prompt: list[int], n: int, draft: str | None) ->
     return tokens, steps
 
 
+def tokens_per_step(
+    model: expertree.Model, prompts: list[list[int]], n: int, drafts: dict[str, str]
+) -> dict[str, float]:
+    """Mean over the steps of all prompts, by name of `drafts`.
+
+    Raises:
+        AssertionError: drafting changed the text.
+    """
+    tokens, steps = (dict.fromkeys(drafts, 0) for _ in range(2))
+    for prompt in prompts:
+        plain, _ = run(model, prompt, n, None)
+        for name, draft in drafts.items():
+            found, taken = run(model, prompt, n, draft)
+            assert found[:n] == plain[:n], f"{name} changed the text"
+            tokens[name] += len(found) - 1
+            steps[name] += taken
+    return {name: round(tokens[name] / max(1, steps[name]), 3) for name in drafts}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
@@ -39,17 +58,10 @@ def main() -> None:
     arguments = parser.parse_args()
     model = expertree.Model(arguments.model, n_ctx=1024)
     held_out = json.loads((arguments.work / "prompts.json").read_text())["held_out"]
+    drafts = {name: f"{name}:{arguments.parts}/{name}.gguf" for name in ("eagle3", "medusa")}
     for category, prompts in held_out.items():
-        found: dict[str, list[int]] = {}
-        for prompt in prompts[:: max(1, len(prompts) // arguments.prompts)][: arguments.prompts]:
-            plain, _ = run(model, prompt, arguments.tokens, None)
-            for name in ("eagle3", "medusa"):
-                tokens, steps = run(model, prompt, arguments.tokens, f"{name}:{arguments.parts}/{name}.gguf")
-                assert tokens[: arguments.tokens] == plain[: arguments.tokens], f"{name} changed the text"
-                found.setdefault(f"{name} steps", []).append(steps)
-                found.setdefault(f"{name} tokens", []).append(len(tokens) - 1)
-        steps = {name: sum(found[f"{name} tokens"]) / sum(found[f"{name} steps"]) for name in ("eagle3", "medusa")}
-        print(category, {name: round(value, 3) for name, value in steps.items()}, flush=True)
+        chosen = prompts[:: max(1, len(prompts) // arguments.prompts)][: arguments.prompts]
+        print(category, tokens_per_step(model, chosen, arguments.tokens, drafts), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from base_model import EPSILON, FFN, HEAD_DIM, HEADS, KV_HEADS, LAYERS, ROPE_BASE, WIDTH
-from draft_heads import N_MEDUSA, TAPS
+from base_model import LAYERS, WIDTH
+from draft_heads import N_MEDUSA, EagleHead
 from train_heads import Heads
 from upcycled import N_EXPERTS, N_USED, PROJECTIONS, RANK, UpcycledModel
 
@@ -20,14 +20,17 @@ _Q8, _F16, _F32 = (getattr(gguf.GGMLQuantizationType, name) for name in ("Q8_0",
 
 
 class _Writer:
-    def __init__(self, path: Path, arch: str, name: str) -> None:
+    def __init__(self, path: Path, arch: str, name: str, licence: str | None = "apache-2.0") -> None:
         self.path, self.arch = path, arch
         self.file = gguf.GGUFWriter(path.with_suffix(".part"), arch)
         self.file.add_name(name)
-        self.file.add_string("general.license", "apache-2.0")
+        if licence is not None:
+            self.file.add_string("general.license", licence)
 
     def tensor(self, name: str, values: torch.Tensor, kind: gguf.GGMLQuantizationType = _Q8) -> None:
         data = np.ascontiguousarray(values.detach().float().cpu().numpy())
+        if kind == _Q8 and data.shape[-1] % 32:
+            kind = _F16
         self.file.add_tensor(name, gguf.quants.quantize(data, kind), raw_dtype=kind)
 
     def close(self) -> None:
@@ -52,26 +55,29 @@ def write_experts(model: UpcycledModel, base: Path, path: Path) -> None:
     out.close()
 
 
-def write_eagle(heads: Heads, path: Path) -> None:
-    out, eagle = _Writer(path, "eagle3", f"{_NAME} EAGLE-3"), heads.eagle
+def write_eagle(
+    eagle: EagleHead, vocabulary: torch.Tensor, path: Path, target: str = _NAME, licence: str | None = "apache-2.0"
+) -> None:
+    """vocabulary: int64 target ids of the draft vocabulary, rising. target: the name of the model it drafts for."""
+    out, s = _Writer(path, "eagle3", f"{target} EAGLE-3", licence), eagle.sizes
     f = out.file
     f.add_block_count(1)
     f.add_context_length(8192)
-    f.add_embedding_length(WIDTH)
-    f.add_feed_forward_length(FFN)
-    f.add_head_count(HEADS)
-    f.add_head_count_kv(KV_HEADS)
-    f.add_key_length(HEAD_DIM)
-    f.add_value_length(HEAD_DIM)
-    f.add_rope_dimension_count(HEAD_DIM)
-    f.add_rope_freq_base(ROPE_BASE)
-    f.add_layer_norm_rms_eps(EPSILON)
+    f.add_embedding_length(s.width)
+    f.add_feed_forward_length(s.n_ff)
+    f.add_head_count(s.n_heads)
+    f.add_head_count_kv(s.n_kv_heads)
+    f.add_key_length(s.head_dim)
+    f.add_value_length(s.head_dim)
+    f.add_rope_dimension_count(s.head_dim)
+    f.add_rope_freq_base(s.rope_base)
+    f.add_layer_norm_rms_eps(s.epsilon)
     for key in ("target_layers", "extract_layers"):  # the newer and the older name
-        f.add_array(f"eagle3.{key}", list(TAPS))
-    f.add_uint32("eagle3.target_hidden_size", WIDTH)
+        f.add_array(f"eagle3.{key}", list(s.taps))
+    f.add_uint32("eagle3.target_hidden_size", s.width)
     f.add_bool("eagle3.norm_before_residual", False)
     f.add_bool("eagle3.norm_before_fc", True)
-    ids = heads.vocabulary.cpu().numpy()
+    ids = vocabulary.cpu().numpy()
     f.add_tensor("d2t", (ids - np.arange(len(ids))).astype(np.int64))  # offsets: target id = draft id + d2t
     out.tensor("fc.weight", eagle.fc)
     out.tensor("enc.output_norm.weight", eagle.feature_norm, _F32)

@@ -167,7 +167,7 @@ class Recipe:
     def _export(self) -> None:
         heads = self._trained_heads()
         write_experts(self._model(), self.base, self.work / "experts.gguf")
-        write_eagle(heads, self.work / "eagle3.gguf")
+        write_eagle(heads.eagle, heads.vocabulary, self.work / "eagle3.gguf")
         write_medusa(heads, self.work / "medusa.gguf")
         write_predictor(heads, self.work / "predictor.gguf")
 

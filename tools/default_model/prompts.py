@@ -20,7 +20,7 @@ from base_model import END_OF_TEXT, TURN_END
 from chat_text import ANSWER, SYSTEM, USER, first_turns, prompt_text
 from expertree.text.tokenizer import Tokenizer
 
-_STARTS = """What|How|Why|Who|When|Where|Which|Can you|Could you|Please|Explain|Describe|List|Give me|Tell me|
+STARTS = """What|How|Why|Who|When|Where|Which|Can you|Could you|Please|Explain|Describe|List|Give me|Tell me|
 Write|Write a short story|Write a poem|Write an email|Write a letter|Write a Python function|
 Write a function|Write a program|Write code|def |class |import |Complete the|Complete the code|
 Fix this code|Implement|Summarize|Summarize the following|Article:|Text:|Passage:|Read the following|
@@ -44,7 +44,7 @@ def main() -> None:
         return [int(t) for t in tokenizer.encode(text, add_special=False, parse_special=True)]
 
     opening = ids(SYSTEM + USER)
-    starts = [s.strip("\n") for s in _STARTS.split("|")]
+    starts = [s.strip("\n") for s in STARTS.split("|")]
     questions = _word_problems(arguments.work) + [ids(prompt_text(q)) for q in _functions(arguments.work, tokenizer)]
     held_out = {}
     for category, files in _HELD_OUT.items():

@@ -6,23 +6,22 @@ fitted to the target's distribution, with falling weight.
 
 from __future__ import annotations
 
-import json
-import math
+import itertools
 import random
-import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from base_model import COMPUTE, END_OF_TEXT, TURN_END, TURN_START, BaseModel
 from draft_heads import N_MEDUSA, TAPS, EagleHead, ExpertPredictor, MedusaHeads
+from fitting import batches_by_length, fit
 from torch import Tensor
 from upcycled import N_EXPERTS, UpcycledModel
 
 STEPS = 4
 _STEP_WEIGHT = 0.85
-_SHORTEST = 48
 
 
 class Heads(torch.nn.Module):
@@ -34,13 +33,23 @@ class Heads(torch.nn.Module):
         self.eagle, self.medusa, self.predictor = EagleHead(len(vocabulary)), MedusaHeads(), ExpertPredictor()
 
 
-def draft_vocabulary(sequences: list[np.ndarray], others: list[np.ndarray], size: int) -> Tensor:
-    """The most frequent ids, those of `sequences` counted four times."""
-    count: Counter[int] = Counter({END_OF_TEXT: 10**9, TURN_START: 10**9, TURN_END: 10**9})
+def draft_vocabulary(
+    sequences: list[np.ndarray],
+    others: list[np.ndarray],
+    size: int,
+    always: tuple[int, ...] = (END_OF_TEXT, TURN_START, TURN_END),
+) -> Tensor:
+    """The `size` most frequent ids, those of `sequences` counted four times; `always` are among them. Where the text
+    has fewer, the lowest other ids: merges of BPE are in order of how frequent they were."""
+    count: Counter[int] = Counter(dict.fromkeys(always, 10**9))
     for weight, rows in ((4, sequences), (1, others)):
+        if not rows:
+            continue
         ids, n = np.unique(np.concatenate(rows), return_counts=True)
         count.update({int(i): weight * int(c) for i, c in zip(ids, n, strict=True)})
-    return torch.tensor(sorted(i for i, _ in count.most_common(size)))
+    found = [i for i, _ in count.most_common(size)]
+    unseen = (i for i in range(size + len(found)) if i not in count)
+    return torch.tensor(sorted([*found, *itertools.islice(unseen, size - len(found))]))
 
 
 @torch.no_grad()
@@ -62,11 +71,8 @@ def observe(model: BaseModel, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor | 
 def start_from_target(heads: Heads, model: BaseModel, sample: Tensor) -> None:
     """Feature scales, and the output matrix from the target's rows."""
     features, _, _ = observe(model, sample)
-    features = features[:, 20:].flatten(0, 1)
-    features = features * torch.rsqrt(features.square().mean(-1, keepdim=True))
-    heads.eagle.feature_norm.copy_((1 / features.std(0).clamp(min=1e-3)).clamp(max=50.0))
-    heads.eagle.output.copy_(model.weights["token_embd.weight"][heads.vocabulary].float())
-    heads.eagle.output_norm.copy_(model.weights["output_norm.weight"].float())
+    rows = model.weights["token_embd.weight"][heads.vocabulary]
+    heads.eagle.start_from_target(features[:, 20:].flatten(0, 1), rows, model.weights["output_norm.weight"])
 
 
 @torch.no_grad()
@@ -80,31 +86,61 @@ def target_distribution(model: BaseModel, hidden: Tensor, vocabulary: Tensor) ->
     return torch.cat(parts)
 
 
+def eagle_losses(
+    eagle: EagleHead,
+    features: Tensor,
+    embedding: Callable[[Tensor], Tensor],
+    p: Tensor,
+    tokens: Tensor,
+    lengths: Tensor,
+    at_inputs: Callable[[int, Tensor, Tensor], None] | None = None,
+) -> dict[str, Tensor]:
+    """The weighted sum of the steps' cross-entropies as "eagle", and each as "eagle_1", "eagle_2", ..
+
+    Args:
+        features: [B, T, taps * width] of the target at tokens [B, T], which are padded behind `lengths`.
+        embedding: token ids to their embeddings.
+        p: [B, T, draft vocabulary] the target's distribution after each token.
+        at_inputs: told each step, what the head reads there, and which positions count.
+    """
+    n = tokens.shape[1] - 1 - STEPS
+    place = torch.arange(n, device=tokens.device)
+    state = eagle.first_state(features[:, :n])
+    past: list[tuple[Tensor, Tensor]] = []
+    out = {"eagle": torch.zeros((), device=tokens.device)}
+    for step in range(STEPS):
+        here = embedding(tokens[:, 1 + step : 1 + step + n])
+        seen = (place + 2 + step < lengths[:, None]).float()
+        if at_inputs is not None:
+            at_inputs(step, eagle.inputs(here, state).detach(), seen)
+        state = eagle.step(here, state, place + step, past)
+        log_q = eagle.logits(state).log_softmax(-1)
+        cross = -(p[:, 1 + step : 1 + step + n].float() * log_q).sum(-1)
+        loss = (cross * seen).sum() / seen.sum().clamp(min=1)
+        out[f"eagle_{step + 1}"] = loss.detach()
+        out["eagle"] = out["eagle"] + loss * _STEP_WEIGHT**step
+    return out
+
+
 def losses(heads: Heads, model: BaseModel, tokens: Tensor, lengths: Tensor) -> dict[str, Tensor]:
     """tokens: [B, T] padded behind `lengths`."""
     features, hidden, chosen = observe(model, tokens)
     p = target_distribution(model, hidden, heads.vocabulary)
     n = tokens.shape[1] - 1 - STEPS
     place = torch.arange(n, device=tokens.device)
-    embedding = model.weights["token_embd.weight"]
-    state = heads.eagle.first_state(features[:, :n])
-    past: list[tuple[Tensor, Tensor]] = []
-    out = {"eagle": torch.zeros((), device=tokens.device), "predictor": torch.zeros((), device=tokens.device)}
-    for step in range(STEPS):
-        here = embedding[tokens[:, 1 + step : 1 + step + n]]
-        seen = (place + 2 + step < lengths[:, None]).float()
-        if chosen is not None:
-            scores = heads.predictor.scores(heads.eagle.inputs(here, state).detach()).log_softmax(-1)
-            wanted = chosen[:, 1 + step : 1 + step + n]
-            nll = -scores.gather(-1, wanted).mean(-1).mean(-1)
-            out["predictor"] = out["predictor"] + (nll * seen).sum() / seen.sum() / STEPS
-        state = heads.eagle.step(here, state, place + step, past)
-        log_q = heads.eagle.logits(state).log_softmax(-1)
-        cross = -(p[:, 1 + step : 1 + step + n].float() * log_q).sum(-1)
-        loss = (cross * seen).sum() / seen.sum()
-        out[f"eagle_{step + 1}"] = loss.detach()
-        out["eagle"] = out["eagle"] + loss * _STEP_WEIGHT**step
-    rows = model.weights["token_embd.weight"][heads.vocabulary]
+    predictor = [torch.zeros((), device=tokens.device)]
+
+    def predict(step: int, inputs: Tensor, seen: Tensor) -> None:
+        scores = heads.predictor.scores(inputs).log_softmax(-1)
+        nll = -scores.gather(-1, chosen[:, 1 + step : 1 + step + n]).mean(-1).mean(-1)
+        predictor.append((nll * seen).sum() / seen.sum() / STEPS)
+
+    embeddings = model.weights["token_embd.weight"]
+    out = eagle_losses(
+        heads.eagle, features, embeddings.__getitem__, p, tokens, lengths, None if chosen is None else predict
+    )
+    out["predictor"] = torch.stack(predictor).sum()
+    rows = embeddings[heads.vocabulary]
     out["medusa"] = torch.zeros((), device=tokens.device)
     for i, head_state in enumerate(heads.medusa.states(hidden[:, :n])):
         log_q = torch.nn.functional.linear(head_state, rows).float().log_softmax(-1)
@@ -112,20 +148,6 @@ def losses(heads: Heads, model: BaseModel, tokens: Tensor, lengths: Tensor) -> d
         cross = -(p[:, 1 + i : 1 + i + n].float() * log_q).sum(-1)
         out["medusa"] = out["medusa"] + (cross * seen).sum() / seen.sum() * 0.9**i / N_MEDUSA
     return out
-
-
-def batches_by_length(sequences: list[np.ndarray], tokens_per_batch: int, draw: random.Random) -> list[list[int]]:
-    """Indices of sequences of like length, in random order of batches."""
-    order = sorted((i for i, s in enumerate(sequences) if len(s) >= _SHORTEST), key=lambda i: len(sequences[i]))
-    found, first = [], 0
-    while first < len(order):
-        last = first
-        while last < len(order) and (last + 1 - first) * len(sequences[order[last]]) <= tokens_per_batch:
-            last += 1
-        found.append(order[first : max(last, first + 1)])
-        first = max(last, first + 1)
-    draw.shuffle(found)
-    return found
 
 
 def padded(sequences: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -148,34 +170,17 @@ def train(
     rate: float = 1.5e-3,
     seed: int = 0,
 ) -> None:
-    """Passes over `sequences` for `seconds`, cosine learning rate, a checkpoint every minute."""
-    draw = random.Random(seed)
-    optimizer = torch.optim.AdamW(heads.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
-    start = last_save = time.monotonic()
-    seen = step = 0
-    queue: list[list[int]] = []
-    with log.open("a") as lines:
-        while (done := (time.monotonic() - start) / seconds) < 1:
-            if not queue:
-                queue = batches_by_length(sequences, tokens_per_batch, draw)
-            tokens, lengths = padded([sequences[i] for i in queue.pop()], model.device)
-            for group in optimizer.param_groups:
-                group["lr"] = rate * min(1.0, (step + 1) / 30) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * done)))
-            loss = losses(heads, model, tokens, lengths)
-            (loss["eagle"] + loss["medusa"] + loss["predictor"]).backward()
-            torch.nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
-            step, seen = step + 1, seen + int(tokens.numel())
-            if step % 20 == 1:
-                record = {k: round(v.item(), 4) for k, v in loss.items()}
-                record |= {"step": step, "tokens": seen, "seconds": round(time.monotonic() - start, 1)}
-                print(json.dumps(record), file=lines, flush=True)
-                print(json.dumps(record), flush=True)
-            if time.monotonic() - last_save > 60:
-                torch.save(heads.state_dict(), save)
-                last_save = time.monotonic()
-    torch.save(heads.state_dict(), save)
+    """Passes over `sequences` for `seconds`."""
+
+    def loss_of(chosen: list[int]) -> tuple[dict[str, Tensor], int]:
+        tokens, lengths = padded([sequences[i] for i in chosen], model.device)
+        found = losses(heads, model, tokens, lengths)
+        return found | {"loss": found["eagle"] + found["medusa"] + found["predictor"]}, int(tokens.numel())
+
+    def one_pass(draw: random.Random) -> list[list[int]]:
+        return batches_by_length([len(s) for s in sequences], tokens_per_batch, draw)
+
+    fit(heads, loss_of, one_pass, log, save, seconds=seconds, rate=rate, seed=seed)
 
 
 @torch.no_grad()
