@@ -82,7 +82,7 @@ Speculation::Speculation(std::shared_ptr<Model> model, std::unique_ptr<Drafter> 
 
 void Speculation::ask(ForwardRequest* request) const {
   request->tap_layers = features_.tap_layers;
-  request->last_hidden = features_.last_hidden;
+  request->last_hidden = features_.last_hidden || predictor_wants_hidden();
   request->routing = model_->n_moe_layers() > 0;
 }
 
@@ -111,9 +111,12 @@ void Speculation::observe(const TokenBatch& batch, const ForwardResult& result, 
   for (const int32_t row : rows) tokens.push_back(batch.tokens[static_cast<size_t>(row)]);
   const std::vector<float> taps = gathered(result.taps, batch.tokens.size(), rows);
   const std::vector<float> last_hidden = gathered(result.last_hidden, batch.tokens.size(), rows);
-  drafter_->observe(
-      {tokens, n_observed_, taps.empty() ? nullptr : taps.data(), last_hidden.empty() ? nullptr : last_hidden.data()});
+  drafter_->observe({tokens, n_observed_, taps.empty() ? nullptr : taps.data(),
+                     features_.last_hidden && !last_hidden.empty() ? last_hidden.data() : nullptr});
   n_drafter_ = n_observed_ += static_cast<int64_t>(tokens.size());
+  if (predictor_wants_hidden() && !last_hidden.empty()) {
+    predictor_->observe_hidden(std::span(last_hidden).last(static_cast<size_t>(model_->hyperparameters().n_embd)));
+  }
   if (predictor_ != nullptr) observe_experts(batch, result, rows);
 }
 

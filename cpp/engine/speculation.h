@@ -48,7 +48,7 @@ class Speculation {
   Speculation(std::shared_ptr<Model> model, std::unique_ptr<Drafter> drafter, std::unique_ptr<Selector> selector,
               std::unique_ptr<Predictor> predictor, const DraftLimits& limits);
 
-  bool needs_features() const { return !features_.empty(); }
+  bool needs_features() const { return !features_.empty() || predictor_wants_hidden(); }
   MeasuredCost& cost() { return cost_; }
   Selector& selector() { return *selector_; }
   // False: what is verified is not the target's own output.
@@ -74,6 +74,7 @@ class Speculation {
   void learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows, StepRecord* record);
 
  private:
+  bool predictor_wants_hidden() const { return predictor_ != nullptr && predictor_->wants_hidden(); }
   PagerStats pager_stats() const;
   void hint_experts(const StepRecord& record) const;
   void judge_prediction(const ExpertSets& predicted, const ForwardResult& result, int64_t n_rows);

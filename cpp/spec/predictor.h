@@ -21,6 +21,11 @@ class Predictor {
   virtual ExpertSets predict(int32_t root_token, const TokenTree& tree) = 0;
   // The experts that n committed tokens were found to use: ids [n][n_layers][n_used].
   virtual void observe(std::span<const int32_t> tokens, const ExpertSets& used) = 0;
+
+  // Whether observe_hidden() is to be called, which makes the target record that state.
+  virtual bool wants_hidden() const { return false; }
+  // The normalised output [n_embd] of the target's last layer at the last committed token.
+  virtual void observe_hidden(std::span<const float>) {}
 };
 
 struct PredictorShape {
@@ -37,7 +42,7 @@ struct PredictorContext {
       : shape(of), target(std::move(model)), inputs(of_drafter) {}
 
   PredictorShape shape;
-  std::shared_ptr<Model> target;  // for those that read a file made for it
+  std::shared_ptr<Model> target;  // for those that read a file made for it, or its weights
   HeadInputs* inputs;             // the drafter's head_inputs(), which outlives the predictor; may be nullptr
 };
 

@@ -4,6 +4,7 @@
 #include "cpp/spec/predictor.h"
 #include "cpp/spec/predictors/head.h"
 #include "cpp/spec/predictors/predictors.h"
+#include "cpp/spec/predictors/router.h"
 
 namespace expertree {
 namespace {
@@ -19,15 +20,22 @@ std::unique_ptr<Predictor> make_head(const std::string& argument, const Predicto
   return make_head_predictor(argument, context.target, context.inputs);
 }
 
+std::unique_ptr<Predictor> make_router(const std::string&, const PredictorContext& context) {
+  return make_router_predictor(context.target, context.inputs);
+}
+
 // The same order in both.
 constexpr PredictorInfo kInfos[] = {
     {"last", "", "what the last verified token used"},
     {"token-table", "", "what the same token used before, else as last"},
+    {"router", "",
+     "the model's own routers, asked about the EAGLE-3 head's hidden state, else about the last known one"},
     {"head", "FILE", "a trained linear map from what the EAGLE-3 head reads; needs that drafter"},
 };
 constexpr MakePredictor kMakers[] = {
     &from_shape<make_last_predictor>,
     &from_shape<make_token_table_predictor>,
+    &make_router,
     &make_head,
 };
 static_assert(std::size(kInfos) == std::size(kMakers));

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpp/model/model.h"
 #include "cpp/spec/acceptance_fit.h"
 #include "cpp/spec/measured_cost.h"
 #include "cpp/spec/predictor.h"
@@ -114,13 +116,24 @@ auto predict(Predictor& predictor, int32_t root, const std::vector<int32_t>& tok
 struct PredictorUnderTest {
   PredictorUnderTest(const std::string& name, int32_t n_layers, int32_t n_experts, int32_t n_used)
       : predictor(make_predictor(name, {n_layers, n_experts, n_used})) {}
+  // Of a model's shape, and with the model to ask.
+  PredictorUnderTest(const std::string& name, const std::shared_ptr<Model>& model)
+      : predictor(make_predictor(name, PredictorContext{{static_cast<int32_t>(model->n_moe_layers()),
+                                                         static_cast<int32_t>(model->hyperparameters().moe.n_experts),
+                                                         static_cast<int32_t>(model->hyperparameters().moe.n_used)},
+                                                        model,
+                                                        nullptr})) {}
   std::unique_ptr<Predictor> predictor;
 };
 
 void bind_predictors(nb::module_& m) {
   nb::class_<PredictorUnderTest>(m, "PredictorUnderTest")
       .def(nb::init<const std::string&, int32_t, int32_t, int32_t>(), "name"_a, "n_layers"_a, "n_experts"_a, "n_used"_a)
+      .def(nb::init<const std::string&, const std::shared_ptr<Model>&>(), "name"_a, "model"_a)
       .def_prop_ro("name", [](PredictorUnderTest& p) { return p.predictor->name(); })
+      .def_prop_ro("wants_hidden", [](PredictorUnderTest& p) { return p.predictor->wants_hidden(); })
+      .def("observe_hidden",
+           [](PredictorUnderTest& p, const std::vector<float>& hidden) { p.predictor->observe_hidden(hidden); })
       .def("predict", [](PredictorUnderTest& p, int32_t root,
                          const std::vector<int32_t>& tokens) { return predict(*p.predictor, root, tokens); })
       .def(

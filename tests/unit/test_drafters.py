@@ -382,6 +382,48 @@ def test_head_predictor_against_numpy(eagle: Callable[[], Trial], load_tiny: Loa
     assert trial.drafter.predict(f"head:{file}", root + 1).shape == (33, 4, 2)
 
 
+def test_router_predictor_against_numpy(load_tiny: Loader, tmp_path: Path) -> None:
+    """Each row by the head's output at its token, or at the nearest ancestor that the head has read."""
+    spec = TinyEagle()
+    trial = Trial(load_tiny(FIELDS), f"eagle3:{spec.write(tmp_path / 'head.gguf')}")
+    assert trial.drafter.predict("router", 3).shape == (0, 4, 2)
+    tokens, root = TOKENS[:9], 3
+    trial.observe(tokens)
+    trial.drafter.keep_expansions()
+    tree = trial.draft([*tokens, root])
+    got = trial.drafter.predict("router", root)
+    assert got.shape == (33, 4, 2)
+
+    head = NumpyEagle(spec, *target_matrices(FIELDS))
+    features = trial.features(tokens)[0]
+    route = [(t, head.first_state(f)) for t, f in zip([*tokens[1:], root], features, strict=True)]
+    routes, states, expanded = {(): route}, {(): head.path_output(route)}, [()]
+    for token, parent, _ in trial.drafter.expansions()[1:]:
+        above = expanded[parent]
+        expanded.append((*above, token))
+        routes[expanded[-1]] = [*routes[above], (token, states[above])]
+        states[expanded[-1]] = head.path_output(routes[expanded[-1]])
+    tensors = TinyModel(**FIELDS).float_tensors()
+    n_leaves = 0
+    for row, path in enumerate([(), *paths(tree)]):
+        known = path
+        while known not in states:
+            known = known[:-1]
+        n_leaves += known != path
+        x = states[known] / np.sqrt((states[known] ** 2).mean() + 1e-5)
+        for layer in range(4):
+            scores = tensors[f"blk.{layer}.ffn_gate_inp.weight"] @ (x * tensors[f"blk.{layer}.ffn_norm.weight"])
+            assert set(got[row, layer]) == set(np.argsort(-scores)[:2]), (row, layer)
+    assert 0 < n_leaves < 32
+    # A root that was not drafted for; a head of another width, whose states the routers cannot read.
+    assert trial.drafter.predict("router", root + 1).shape == (33, 4, 2)
+    wide = TinyEagle(own_embedding=True, n_embd=96, n_heads=3, n_kv_heads=1, head_dim=32, ids=None)
+    other = Trial(load_tiny(FIELDS), f"eagle3:{wide.write(tmp_path / 'wide.gguf')}")
+    other.observe(tokens)
+    other.draft([*tokens, root])
+    assert other.drafter.predict("router", root).shape == (0, 4, 2)
+
+
 BAD_EAGLES: list[tuple[dict[str, Any], type[expertree.Error], str]] = [
     ({"n_target": 32}, expertree.InvalidRequestError, "target_hidden_size 32.*needs hidden size 64"),
     ({"taps": (1, 2, 4)}, expertree.InvalidRequestError, "features of layer 4.*layers 0 to 3"),

@@ -132,27 +132,49 @@ TokenTree Eagle3Drafter::draft(std::span<const int32_t> history, const DraftLimi
   });
 }
 
+std::vector<int32_t> Eagle3Drafter::slots_of(int32_t root_token, const TokenTree& tree) const {
+  std::vector<int32_t> slots(static_cast<size_t>(tree.size()), -1);
+  if (!has_run(root_token)) return slots;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int32_t parent = tree.parents[i];
+    const int32_t parent_slot = parent < 0 ? 0 : slots[static_cast<size_t>(parent)];
+    for (size_t s = 1; parent_slot >= 0 && s < slots_.size(); ++s) {
+      if (slots_[s].parent == parent_slot && slots_[s].token == tree.tokens[i]) slots[i] = static_cast<int32_t>(s);
+    }
+  }
+  return slots;
+}
+
 bool Eagle3Drafter::read_inputs(int32_t root_token, const TokenTree& tree, Activations* out) {
   if (n_observed() == 0) return false;
   const auto lock = target_->lock_backend();
   make_states();
-  const bool drafted = !slots_.empty() && slots_[0].token == root_token;
   std::vector<Eagle3Layer::Row> rows = {entry(n_observed() - 1, root_token)};
-  // By tree node: its slot, and the state that its children take.
-  std::vector<int32_t> slots(static_cast<size_t>(tree.size()), -1);
-  std::vector<const float*> below(static_cast<size_t>(tree.size()));
-  const float* below_root = drafted ? output(0) : rows[0].state;
+  const std::vector<int32_t> slots = slots_of(root_token, tree);
+  const float* below_root = has_run(root_token) ? output(0) : rows[0].state;
+  std::vector<const float*> below(slots.size());  // by node: the state that its children take
   for (size_t i = 0; i < slots.size(); ++i) {
     const int32_t parent = tree.parents[i];
-    const int32_t parent_slot = !drafted ? -1 : parent < 0 ? 0 : slots[static_cast<size_t>(parent)];
     const float* state = parent < 0 ? below_root : below[static_cast<size_t>(parent)];
     rows.push_back({tree.tokens[i], state, 0, 0, 0, {}});
-    for (size_t s = 1; parent_slot >= 0 && s < slots_.size(); ++s) {
-      if (slots_[s].parent == parent_slot && slots_[s].token == tree.tokens[i]) slots[i] = static_cast<int32_t>(s);
-    }
     below[i] = slots[i] >= 0 ? output(slots[i]) : state;
   }
   layer_.read(rows, out);
+  return true;
+}
+
+bool Eagle3Drafter::read_states(int32_t root_token, const TokenTree& tree, std::vector<float>* out) {
+  if (n_observed() == 0) return false;
+  const auto lock = target_->lock_backend();
+  make_states();
+  const int64_t width = layer_.n_embd();
+  const std::vector<int32_t> slots = slots_of(root_token, tree);
+  out->resize((slots.size() + 1) * static_cast<size_t>(width));
+  std::copy_n(has_run(root_token) ? output(0) : states_.data() + (n_observed() - 1) * width, width, out->data());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const float* above = out->data() + (tree.parents[i] + 1) * width;
+    std::copy_n(slots[i] >= 0 ? output(slots[i]) : above, width, out->data() + (static_cast<int64_t>(i) + 1) * width);
+  }
   return true;
 }
 

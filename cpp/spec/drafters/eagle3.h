@@ -30,6 +30,8 @@ class Eagle3Drafter final : public Drafter, public HeadInputs {
 
   int64_t n_inputs() const override { return 2 * layer_.n_embd(); }
   bool read_inputs(int32_t root_token, const TokenTree& tree, Activations* out) override;
+  int64_t n_state() const override { return layer_.n_embd(); }
+  bool read_states(int32_t root_token, const TokenTree& tree, std::vector<float>* out) override;
 
   // Logits [draft vocabulary] of every expansion of the last draft, root first, with its node in the pool; for tests.
   struct Expansion {
@@ -54,6 +56,9 @@ class Eagle3Drafter final : public Drafter, public HeadInputs {
   Eagle3Layer::Row entry(int64_t i, int32_t next_token) const;
   void expand_root(int32_t token);
   void expand_nodes(std::span<const int32_t> frontier, const TokenTree& pool);
+  bool has_run(int32_t root_token) const { return !slots_.empty() && slots_[0].token == root_token; }
+  // By node of the tree: its slot; -1: not run.
+  std::vector<int32_t> slots_of(int32_t root_token, const TokenTree& tree) const;
   const float* output(int32_t slot) const { return outputs_.data() + slot * layer_.n_embd(); }
 
   std::shared_ptr<Model> target_;

@@ -1,10 +1,8 @@
 #include "cpp/spec/predictors/head.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "cpp/base/error.h"
 #include "cpp/model/arch/draft_heads.h"
+#include "cpp/spec/predictors/best_experts.h"
 
 namespace expertree {
 
@@ -26,14 +24,10 @@ ExpertSets HeadPredictor::predict(int32_t root_token, const TokenTree& tree) {
   const auto lock = target_->lock_backend();
   const CpuBackend::Product product[] = {{head_->weight, scores_.data(), n_scores, head_->bias.data()}};
   target_->backend().matmul(rows_, product);
-  std::vector<int32_t> order(static_cast<size_t>(sets.n_experts));
+  std::vector<int32_t> order;
   for (int64_t i = 0; i < rows_.rows() * sets.n_layers; ++i) {
-    const float* scores = scores_.data() + i * sets.n_experts;
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + sets.n_used, order.end(), [scores](int32_t a, int32_t b) {
-      return scores[a] > scores[b] || (!(scores[b] > scores[a]) && a < b);
-    });
-    std::copy_n(order.begin(), sets.n_used, sets.ids.begin() + i * sets.n_used);
+    best_experts(scores_.data() + i * sets.n_experts, sets.n_experts, sets.n_used, &order,
+                 sets.ids.data() + i * sets.n_used);
   }
   return sets;
 }
