@@ -3,7 +3,7 @@ code of its own. A new NAME.gguf with its NAME.npz is in every suite that takes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import gguf
@@ -32,22 +32,26 @@ class RecordedModel:
     arch: str
     format: str = "F32"
     n_ctx: int | None = None
+    keys: dict[str, int] = field(default_factory=dict)  # further ones
+    names: dict[str, str] = field(default_factory=dict)  # of tensors to be written under another name
 
     def write(self, path: Path) -> Path:
         """Writes the file and returns its path."""
         reader = gguf.GGUFReader(FOLDER / f"{self.arch}.gguf")
         architecture = str(reader.fields["general.architecture"].contents())
         writer = gguf.GGUFWriter(path, architecture)
-        for field in reader.fields.values():
-            if field.name.startswith("GGUF.") or field.name == "general.architecture":
+        for entry in reader.fields.values():
+            if entry.name.startswith("GGUF.") or entry.name == "general.architecture":
                 continue
-            value, kind = field.contents(), field.types[0]
-            if self.n_ctx is not None and field.name == f"{architecture}.context_length":
+            value, kind = entry.contents(), entry.types[0]
+            if self.n_ctx is not None and entry.name == f"{architecture}.context_length":
                 value = self.n_ctx
             if kind == gguf.GGUFValueType.ARRAY:
-                writer.add_array(field.name, list(value))
+                writer.add_array(entry.name, list(value))
             else:
-                writer.add_key_value(field.name, value, kind)
+                writer.add_key_value(entry.name, value, kind)
+        for key, number in self.keys.items():
+            writer.add_uint32(key, number)
         for tensor in reader.tensors:
             self._add(writer, tensor)
         finish(writer)
@@ -55,11 +59,12 @@ class RecordedModel:
 
     def _add(self, writer: gguf.GGUFWriter, tensor: gguf.ReaderTensor) -> None:
         values = np.array(tensor.data)
+        name = self.names.get(tensor.name, tensor.name)
         is_matrix = values.ndim > 1 and tensor.name.endswith(".weight") and "ffn_gate_inp" not in tensor.name
         is_float = tensor.tensor_type == gguf.GGMLQuantizationType.F32
         if self.format == "F32" or not (is_matrix and is_float) or values.shape[-1] % 32:
-            writer.add_tensor(tensor.name, values, raw_dtype=tensor.tensor_type)
+            writer.add_tensor(name, values, raw_dtype=tensor.tensor_type)
             return
         rows = np.asarray(_testing.quantize(self.format, values.reshape(-1, values.shape[-1])))
         raw_dtype = gguf.GGMLQuantizationType[self.format]
-        writer.add_tensor(tensor.name, rows.reshape(*values.shape[:-1], -1), raw_dtype=raw_dtype)
+        writer.add_tensor(name, rows.reshape(*values.shape[:-1], -1), raw_dtype=raw_dtype)

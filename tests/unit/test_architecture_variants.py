@@ -1,0 +1,60 @@
+"""What the recorded models do not show: what a context, a window or a missing tensor changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import expertree
+import numpy as np
+import pytest
+from recorded_model import FOLDER, RecordedModel
+
+TOKENS = np.random.default_rng(23).integers(0, 96, 40).tolist()
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+
+
+def load(path: Path, **options: int) -> expertree.Model:
+    return expertree.Model(path, **options)  # type: ignore[arg-type]
+
+
+def test_long_factors_hold_beyond_the_original_context(tmp_path: Path) -> None:
+    """phimoe's original context is 1,024: longer sessions turn by the other tensor, and none is longer unasked."""
+    plain = RecordedModel("phimoe").write(tmp_path / "plain.gguf")
+    swapped = RecordedModel("phimoe", names={LONG: SHORT, SHORT: LONG}).write(tmp_path / "swapped.gguf")
+    assert load(plain).n_ctx == 1024
+    short = load(plain).logits(TOKENS)
+    long = load(plain, n_ctx=1025).logits(TOKENS)
+    assert np.abs(short - long).max() > 0.1
+    assert (load(plain, n_ctx=1024).logits(TOKENS) == short).all()
+    assert (load(swapped, n_ctx=1025).logits(TOKENS) == short).all()
+    assert (load(swapped).logits(TOKENS) == long).all()
+    session = load(plain).session(n_ctx=1025)
+    assert (session.evaluate(TOKENS) == long).all()
+
+
+def test_a_window_ends_where_it_should(tmp_path: Path) -> None:
+    """With windows of 8 in all of 4 layers a token reaches 4 * 7 positions further, and not one more."""
+    keys = {"gpt-oss.attention.sliding_window_pattern": 0}
+    model = load(RecordedModel("gpt-oss-f32", keys=keys).write(tmp_path / "m.gguf"))
+    other = [TOKENS[0] + 1, *TOKENS[1:]]
+    differs = (model.logits(TOKENS) != model.logits(other)).any(1)
+    assert differs[:29].all() and not differs[29:].any()
+    everything = load(FOLDER / "gpt-oss-f32.gguf")  # every other layer sees all
+    assert (everything.logits(TOKENS) != everything.logits(other)).any(1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("gpt-oss-f32", "blk.1.attn_sinks.weight"),
+        ("gpt-oss-f32", "blk.0.ffn_down_exps.bias"),
+        ("glm4moe", "blk.1.exp_probs_b.bias"),
+        ("deepseek2", "blk.1.attn_v_b.weight"),
+        ("gemma4-moe", "blk.0.ffn_gate_inp.scale"),
+        ("phimoe", "output.bias"),
+    ],
+)
+def test_a_missing_tensor_is_named(name: str, missing: str, tmp_path: Path) -> None:
+    path = RecordedModel(name, names={missing: "x" + missing}).write(tmp_path / "m.gguf")
+    with pytest.raises(expertree.ModelFormatError, match=missing):
+        load(path)
