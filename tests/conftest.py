@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,9 @@ def load_tiny(tiny: Callable[..., Path]) -> Callable[..., expertree.Model]:
         return loaded[key]
 
     return load
+
+
+def pytest_configure() -> None:
+    """A shell's background job starts with Ctrl-C ignored, and programs that tests start would inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

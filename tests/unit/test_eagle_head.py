@@ -1,4 +1,4 @@
-"""tools/default_model/eagle_head.py from end to end on a tiny model that can be talked to. Only where torch is there."""
+"""tools/default_model/eagle_head.py from end to end on a tiny model that can chat; only where torch is installed."""
 
 from __future__ import annotations
 
