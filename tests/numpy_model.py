@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tiny_hybrid import DELTA_NET, delta_net, is_recurrent, n_rot, sigmoid, still_pairs
+from tiny_hybrid import DELTA_NET, SHORT_CONV, is_recurrent, mixer, n_rot, sigmoid, still_pairs
 from tiny_model import GATED_EXPERTS, RENORMALISED, TinyModel
 
 
@@ -27,6 +27,7 @@ class NumpyModel:
         self.spec = spec
         tensors = {**spec.float_tensors(), **spec.tensors}
         self.w = {name: values.astype(np.float64) for name, values in tensors.items() if values is not None}
+        self.output_norm = "token_embd_norm.weight" if spec.arch in SHORT_CONV else "output_norm.weight"
         self.routed: list[tuple[np.ndarray, np.ndarray]] = []
 
     def logits(self, tokens: list[int]) -> np.ndarray:
@@ -40,15 +41,17 @@ class NumpyModel:
         for i in range(self.spec.n_layers):
             inputs.append(x)
             x = self.layer(x, i)
-        return np.stack(inputs, 1), rms_norm(x, self.w["output_norm.weight"])
+        return np.stack(inputs, 1), rms_norm(x, self.w[self.output_norm])
 
     def layer(self, x: np.ndarray, i: int) -> np.ndarray:
         b = f"blk.{i}."
         h = rms_norm(x, self.w[b + "attn_norm.weight"])
-        x = x + (delta_net(self.spec, self.w, h, b) if is_recurrent(self.spec, i) else self.attention(h, b))
+        x = x + (mixer(self.spec, self.w, h, b) if is_recurrent(self.spec, i) else self.attention(h, b))
         norm = "post_attention_norm" if self.spec.arch in DELTA_NET else "ffn_norm"
         h = rms_norm(x, self.w[f"{b}{norm}.weight"])
-        return np.asarray(x + (self.mixture(h, b) if self.spec.is_moe else self.feed_forward(h, b + "ffn_{}.weight")))
+        return np.asarray(
+            x + (self.mixture(h, b) if self.spec.has_experts(i) else self.feed_forward(h, b + "ffn_{}.weight"))
+        )
 
     def nextn(self, tokens: list[int], states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The MTP block over a sequence of tokens, each with the model's or the block's output at the position before
@@ -73,7 +76,7 @@ class NumpyModel:
         if s.arch in DELTA_NET:
             q, gate = np.split(q.reshape(n, s.n_heads, 2 * s.head_dim), 2, -1)
         q, k, v = (x.reshape(n, -1, s.head_dim) for x in (q, k, v))
-        if s.arch in ("qwen3", "qwen3moe", *DELTA_NET):
+        if s.arch in ("qwen3", "qwen3moe", *DELTA_NET, *SHORT_CONV):
             q, k = rms_norm(q, self.w[b + "attn_q_norm.weight"]), rms_norm(k, self.w[b + "attn_k_norm.weight"])
         group = s.n_heads // s.n_kv_heads
         q, k, v = self.rope(q), np.repeat(self.rope(k), group, 1), np.repeat(v, group, 1)
@@ -103,8 +106,9 @@ class NumpyModel:
 
     def mixture(self, h: np.ndarray, b: str) -> np.ndarray:
         s = self.spec
-        p = softmax(h @ self.w[b + "ffn_gate_inp.weight"].T)
-        ids = np.argsort(-p, -1, kind="stable")[:, : s.n_used]
+        scores = h @ self.w[b + "ffn_gate_inp.weight"].T
+        p = sigmoid(scores) if s.arch in SHORT_CONV else softmax(scores)
+        ids = np.argsort(-(p + self.w.get(b + "exp_probs_b.bias", 0.0)), -1, kind="stable")[:, : s.n_used]
         weights = np.take_along_axis(p, ids, -1)
         if s.arch in RENORMALISED:
             weights = weights / weights.sum(-1, keepdims=True)

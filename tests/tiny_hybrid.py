@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from tiny_model import TinyModel
 
 DELTA_NET = ("qwen35", "qwen35moe", "qwen3next")
+SHORT_CONV = ("lfm2moe",)
+SHORT_TAPS = 3
 
 
 @dataclass
@@ -41,7 +43,7 @@ class DeltaSizes:
 
 def is_recurrent(spec: TinyModel, layer: int) -> bool:
     """Whether a layer of the tiny model has no attention."""
-    if spec.arch not in DELTA_NET or layer >= spec.n_layers:
+    if spec.arch not in (*DELTA_NET, *SHORT_CONV) or layer >= spec.n_layers:
         return False
     if spec.delta.recurrent_layers is not None:
         return bool(spec.delta.recurrent_layers[layer])
@@ -50,6 +52,16 @@ def is_recurrent(spec: TinyModel, layer: int) -> bool:
 
 def hybrid_keys(spec: TinyModel) -> dict[str, Any]:
     """Metadata of the recurrent layers and of their models' attention."""
+    if spec.arch in SHORT_CONV:
+        return {
+            "lfm2moe.shortconv.l_cache": SHORT_TAPS,
+            "lfm2moe.leading_dense_block_count": 1,
+            "lfm2moe.expert_feed_forward_length": spec.n_ff,
+            "lfm2moe.expert_gating_func": 2,
+            "lfm2moe.attention.head_count_kv": [
+                0 if is_recurrent(spec, i) else spec.n_kv_heads for i in range(spec.n_layers)
+            ],
+        }
     if spec.arch not in DELTA_NET:
         return {}
     s = spec.delta
@@ -78,6 +90,13 @@ def n_rot(spec: TinyModel) -> int:
 def mixer_tensors(spec: TinyModel, b: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Tensors of one recurrent layer, b its prefix, as float32."""
     d, s = spec.n_embd, spec.delta
+    if spec.arch in SHORT_CONV:
+        short = {
+            f"{b}shortconv.in_proj.weight": rng.standard_normal((3 * d, d)) / np.sqrt(d),
+            f"{b}shortconv.out_proj.weight": rng.standard_normal((d, d)) / np.sqrt(d),
+            f"{b}shortconv.conv.weight": 0.6 * rng.standard_normal((d, SHORT_TAPS)),
+        }
+        return {name: values.astype(np.float32) for name, values in short.items()}
     shapes = {"attn_qkv": (s.n_channels, d), "attn_gate": (s.n_values, d), "ssm_out": (d, s.n_values)}
     if spec.arch == "qwen3next":
         shapes["ssm_ba"] = (2 * s.n_value_heads, d)
@@ -159,3 +178,16 @@ def delta_net(spec: TinyModel, w: dict[str, np.ndarray], h: np.ndarray, b: str) 
         out[t] = np.einsum("hvk,hk->hv", state, q[t]) / np.sqrt(s.state_size)
     out = out / np.sqrt((out * out).mean(-1, keepdims=True) + 1e-5) * w[b + "ssm_norm.weight"]
     return np.asarray((out.reshape(n, -1) * z * sigmoid(z)) @ w[b + "ssm_out.weight"].T)
+
+
+def short_convolution(w: dict[str, np.ndarray], h: np.ndarray, b: str) -> np.ndarray:
+    """One LFM2 convolution layer: h (rows, n_embd) normalised input -> (rows, n_embd)."""
+    before, after, x = np.split(h @ w[b + "shortconv.in_proj.weight"].T, 3, axis=1)
+    return np.asarray(
+        (after * causal_convolution(before * x, w[b + "shortconv.conv.weight"])) @ w[b + "shortconv.out_proj.weight"].T
+    )
+
+
+def mixer(spec: TinyModel, w: dict[str, np.ndarray], h: np.ndarray, b: str) -> np.ndarray:
+    """A layer without attention."""
+    return short_convolution(w, h, b) if spec.arch in SHORT_CONV else delta_net(spec, w, h, b)

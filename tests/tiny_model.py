@@ -10,13 +10,13 @@ from typing import Any
 import gguf
 import numpy as np
 from expertree._core import _testing
-from tiny_hybrid import DELTA_NET, DeltaSizes, hybrid_keys, is_recurrent, mixer_tensors, nextn_tensors
+from tiny_hybrid import DELTA_NET, SHORT_CONV, DeltaSizes, hybrid_keys, is_recurrent, mixer_tensors, nextn_tensors
 
-ARCHITECTURES = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe", *DELTA_NET)
-MOE_ARCHITECTURES = ("mixtral", "qwen2moe", "qwen3moe", "olmoe", "qwen35moe", "qwen3next")
-RECURRENT_ARCHITECTURES = DELTA_NET
+ARCHITECTURES = ("llama", "mixtral", "qwen2", "qwen3", "qwen2moe", "qwen3moe", "olmoe", *DELTA_NET, *SHORT_CONV)
+MOE_ARCHITECTURES = ("mixtral", "qwen2moe", "qwen3moe", "olmoe", "qwen35moe", "qwen3next", "lfm2moe")
+RECURRENT_ARCHITECTURES = (*DELTA_NET, *SHORT_CONV)
 NEXTN_ARCHITECTURES = DELTA_NET  # that may carry an MTP block
-RENORMALISED = ("mixtral", "qwen3moe", "qwen35moe", "qwen3next")  # chosen weights, whatever a key says
+RENORMALISED = ("mixtral", "qwen3moe", "qwen35moe", "qwen3next", "lfm2moe")  # chosen weights, whatever a key says
 GATED_EXPERTS = ("qwen2moe", "qwen35moe", "qwen3next")  # beside a shared one behind a sigmoid
 FORMATS = [str(row["name"]) for row in _testing.dtype_table()]
 BLOCK_SIZES = {str(row["name"]): int(row["block_size"]) for row in _testing.dtype_table()}
@@ -87,6 +87,10 @@ class TinyModel:
     def is_moe(self) -> bool:
         return self.arch in MOE_ARCHITECTURES
 
+    def has_experts(self, layer: int) -> bool:
+        """lfm2moe begins with a dense layer."""
+        return self.is_moe and not (self.arch in SHORT_CONV and layer == 0)
+
     @property
     def head_dim(self) -> int:
         # Qwen3's heads are not width / heads.
@@ -137,7 +141,7 @@ class TinyModel:
             tensors[name + ".bias"] = (0.1 * rng.standard_normal(n)).astype(np.float32)
 
         tensors["token_embd.weight"] = rng.standard_normal((self.n_vocab, d)).astype(np.float32)
-        norm("output_norm", d)
+        norm("token_embd_norm" if self.arch in SHORT_CONV else "output_norm", d)
         matrix("output", self.n_vocab, d)
         for i in range(self.n_layers + self.n_nextn):
             b = f"blk.{i}."
@@ -156,16 +160,18 @@ class TinyModel:
                 bias(b + "attn_q", self.n_heads * hd)
                 bias(b + "attn_k", self.n_kv_heads * hd)
                 bias(b + "attn_v", self.n_kv_heads * hd)
-            if self.arch in ("qwen3", "qwen3moe", *DELTA_NET) and not is_recurrent(self, i):
+            if self.arch in ("qwen3", "qwen3moe", *DELTA_NET, *SHORT_CONV) and not is_recurrent(self, i):
                 norm(b + "attn_q_norm", hd)
                 norm(b + "attn_k_norm", hd)
             if self.arch == "olmoe":
                 norm(b + "attn_q_norm", self.n_heads * hd)
                 norm(b + "attn_k_norm", self.n_kv_heads * hd)
-            if not self.is_moe:
+            if not self.has_experts(i):
                 for part, rows, k in (("gate", self.n_ff, d), ("up", self.n_ff, d), ("down", d, self.n_ff)):
                     matrix(f"{b}ffn_{part}", rows, k)
                 continue
+            if self.arch in SHORT_CONV:
+                bias(b + "exp_probs_b", self.n_experts)
             tensors[b + "ffn_gate_inp.weight"] = rng.standard_normal((self.n_experts, d)).astype(np.float32)
             for part, rows, k in (("gate", self.n_ff, d), ("up", self.n_ff, d), ("down", d, self.n_ff)):
                 matrix(f"{b}ffn_{part}_exps", self.n_experts, rows, k)

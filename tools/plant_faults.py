@@ -38,6 +38,9 @@ PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
 DRAFTING = "tests/unit/test_drafting.py"
+RECURRENT = "tests/unit/test_recurrent_state.py"
+HYBRID = "tests/unit/test_hybrid_variants.py"
+MTP = "tests/unit/test_mtp.py"
 MOESPEC = "tests/unit/test_moespec.py"
 TRACE = "tests/unit/test_speculation_trace.py"
 COMPARISON = "tests/unit/test_comparison.py"
@@ -55,7 +58,10 @@ class Fault:
 
 FORWARD = "cpp/model/forward.cpp"
 STATE = "cpp/model/sequence_state.cpp"
+RECURRENT_STATE = "cpp/model/recurrent_state.cpp"
+DELTA_NET = "cpp/model/delta_net.cpp"
 MIXTURE = "cpp/model/moe_block.cpp"
+ROUTER = "cpp/model/router.cpp"
 ENGINE = "cpp/engine/session.cpp"
 VERIFIER = "cpp/spec/verifier.cpp"
 BACKEND = "cpp/backend/cpu_backend.cpp"
@@ -69,9 +75,8 @@ SCALAR = "cpp/kernels/scalar/"
 # fmt: off
 FAULTS = [Fault(*row) for row in (
     # Prefill: any chunking, any other rows in the batch.
-    ("chunking", "position counted from the chunk's first row", FORWARD,
-     "chunk.batch.depths[static_cast<size_t>(chunk.begin + r)];\n    m_.rope",
-     "chunk.batch.depths[static_cast<size_t>(r)];\n    m_.rope", (EXACT,)),
+    ("chunking", "position counted from the chunk's first row", "cpp/model/forward.h",
+     "batch.depths[static_cast<size_t>(begin + r)]; }", "batch.depths[static_cast<size_t>(r)]; }", (EXACT,)),
     ("chunking", "attention path of the chunk's row, not the batch's", "cpp/model/attention_block.cpp",
      "chunk.state.path(chunk.begin + r)", "chunk.state.path(r)", (EXACT,)),
     ("chunking", "attention tiles start anew after the contiguous cells", SCALAR + "attention.cpp",
@@ -83,17 +88,16 @@ FAULTS = [Fault(*row) for row in (
     ("batch", "int8 activations of an earlier batch are used again", "cpp/backend/activations.cpp",
      "q8_32_.valid = false;", "q8_32_.valid = q8_32_.valid && rows == 1;", (EXACT,)),
     ("batch", "rows that attend together see the last one's path", AVX512 + "attention.cpp",
-     "tile_at(rows[r], begin);", "tile_at(rows[n_rows - 1], begin);", (EXACT,)),
+     "tile_at(rows[r], rows[r].first + begin);", "tile_at(rows[n_rows - 1], rows[r].first + begin);", (EXACT,)),
     # Trees.
-    ("tree", "position = committed length + row number", FORWARD,
-     "chunk.batch.depths[static_cast<size_t>(chunk.begin + r)];\n    m_.rope",
-     "chunk.begin + r;\n    m_.rope", (EXACT,)),
+    ("tree", "position = committed length + row number", "cpp/model/forward.h",
+     "batch.depths[static_cast<size_t>(begin + r)]; }", "begin + r; }", (EXACT,)),
     ("tree", "a row continues the row before it, not its parent", STATE,
      "path = paths_[static_cast<size_t>(parent)];", "path = paths_[static_cast<size_t>(r - 1)];", (EXACT,)),
     ("tree", "a later root sees the first one's cell", STATE,
      "if (path.tail.empty() && path.n_prefix == cell(r)) {", "if (path.tail.empty()) {", (EXACT,)),
     ("commit", "moving a cell forgets its values", STATE,
-     "std::memcpy(v + to * h_dim_v_, v + from", "if (from < 0) std::memcpy(v + to * h_dim_v_, v + from", (EXACT,)),
+     "  v_planes_.each(v_.as<float>(), n_cells_, move);\n", "", (EXACT,)),
     ("commit", "cells are moved last one first", STATE,
      "  for (const int32_t row : path) {\n    if (cell(row) != to) move_cell(cell(row), to);\n    ++to;\n  }",
      "  for (size_t i = path.size(); i-- > 0;) move_cell(cell(path[i]), to + static_cast<int64_t>(i));\n"
@@ -145,13 +149,14 @@ FAULTS = [Fault(*row) for row in (
      "const int64_t slot = r * n_used + i;", "const int64_t slot = r * n_used + n_used - 1 - i;", (MOE,)),
     ("experts", "qwen3moe does not renormalise", "cpp/model/arch/qwen3moe.cpp",
      "renormalize = true", "renormalize = false", (MOE,)),
-    ("experts", "ties go to the higher id", MIXTURE, ": a < b;", ": a > b;", (MOE,)),
+    ("experts", "ties go to the higher id", ROUTER, ": a < b;", ": a > b;", (MOE,)),
     ("experts", "a group's rows are counted by rank", MIXTURE,
-     "static_cast<int32_t>(s / n_used);", "static_cast<int32_t>(s % chunk.n);", (MOE,)),
+     "h_.moe.weighs_input ? s : s / n_used", "h_.moe.weighs_input ? s : s % chunk.n", (MOE,)),
     ("experts", "gate and up are exchanged", MIXTURE,
-     "m_.experts_->weights(moe_layer, e, p);",
-     "m_.experts_->weights(moe_layer, e, p == kGate ? kUp : p == kUp ? kGate : p);", (MOE,)),
-    ("experts", "a router's NaN goes unnoticed", MIXTURE, "if (std::isnan(p[0]))", "if (p[0] < 0)", (MOE,)),
+     "m_.experts_->weights(w.moe_layer, e, p);",
+     "m_.experts_->weights(w.moe_layer, e, p == kGate ? kUp : p == kUp ? kGate : p);", (MOE,)),
+    ("experts", "a router's NaN goes unnoticed", ROUTER, "if (std::isfinite(scores[e])) continue;", "continue;",
+     (MOE,)),
     # Reading in the background.
     ("reads", "a direct read lands where its block should begin", READ_SOURCE,
      "offset - before, whole, out - before,", "offset - before, whole, out,", (READS,)),
@@ -194,9 +199,31 @@ FAULTS = [Fault(*row) for row in (
     ("architecture", "llama turns halves, not pairs", "cpp/model/arch/llama.cpp",
      "RopeStyle::kConsecutive", "RopeStyle::kSplitHalf", (GOLDEN,)),
     ("architecture", "the final norm has no weight", FORWARD,
-     "m_.weights_.output_norm.data()", "nullptr", (GOLDEN,)),
+     "norm(residual_.data() + first * h_.n_embd, m_.weights_.output_norm,",
+     "norm(residual_.data() + first * h_.n_embd, weights(0).ffn_norm,", (GOLDEN,)),
     ("architecture", "olmoe normalises q and k head by head", "cpp/model/arch/olmoe.cpp",
      "QkNorm::kWholeProjection", "QkNorm::kPerHead", (GOLDEN,)),
+    # Recurrent layers.
+    ("recurrent", "committed terms are not applied", DELTA_NET,
+     "if (begin == 0) apply_log(w, layer, inputs, state);", "", (RECURRENT,)),
+    ("recurrent", "a branch of a tree goes on from its sibling's state", DELTA_NET,
+     "} else if (segment.from != segment.keep) {", "} else if (false) {", (RECURRENT,)),
+    ("recurrent", "a branch of a tree reads its neighbour's inputs", "cpp/model/conv_inputs.cpp",
+     "row = state_.parents()[static_cast<size_t>(row)];", "row = row - 1;", (RECURRENT,)),
+    ("recurrent", "part of a chain is kept as if it were all", RECURRENT_STATE,
+     "if (is_chain_ && all) {", "if (is_chain_) {", (RECURRENT,)),
+    ("recurrent", "a checkpoint says it is a token earlier", RECURRENT_STATE,
+     "before + checkpoint_row_ + 1;", "before + checkpoint_row_;", (RECURRENT,)),
+    ("recurrent", "a session believes that the state went back as far as asked", STATE,
+     "n_committed_ = recurrent_.truncate(length);", "n_committed_ = length, recurrent_.truncate(length);",
+     (RECURRENT,)),
+    ("recurrent", "neighbouring value heads share a key head", DELTA_NET,
+     "r_.neighbours_share_key ?", "true ?", (HYBRID,)),
+    ("drafts", "deep nodes of MTP take the root's output", "cpp/spec/drafters/mtp.cpp",
+     "states.push_back(parent < 0 ? root_state_.data() : node_states_.data() + row * n_embd());",
+     "states.push_back(root_state_.data());", (MTP,)),
+    ("drafts", "MTP gets the state of its own position", "cpp/spec/drafters/mtp.cpp",
+     "states_.data() + (position - 1) * n_embd()", "states_.data() + position * n_embd()", (MTP,)),
     # Sessions.
     ("session", "the sampler is one position behind", ENGINE,
      "n_tokens, TokenHistory{tokens_, {}}", "n_tokens - 1, TokenHistory{tokens_, {}}", (SESSION,)),
@@ -229,7 +256,8 @@ FAULTS = [Fault(*row) for row in (
     ("speculation", "the drafter is not told of a truncation", ENGINE,
      "  if (speculation_ != nullptr) speculation_->forget(state_.n_committed());\n", "", (DRAFTING,)),
     ("speculation", "what a failing drafter interrupts is kept", ENGINE,
-     "    state_.truncate(n_before);\n    speculation_->forget(n_before);\n    last_logits_ = logits_before;\n", "",
+     "    state_.truncate(n_before);\n    speculation_->forget(state_.n_committed());\n"
+     "    last_logits_ = logits_before;\n", "",
      (DRAFTING,)),
     ("speculation", "the drafter is shown the hidden states of other rows", "cpp/engine/speculation.cpp",
      "values.data() + static_cast<size_t>(row) * width;", "values.data() + kept.size();", (DRAFTING,)),

@@ -10,6 +10,7 @@ from typing import Any
 import expertree
 import numpy as np
 import pytest
+from conftest import CONFORMANCE
 from drafters import RandomSelector
 from expertree import InvalidRequestError, Model, ModelFormatError, UnsupportedError, _core
 from expertree._core import _testing
@@ -161,6 +162,21 @@ def test_it_stops_at_its_context(load_tiny: Loader) -> None:
     for n, depth in ((7, 4), (9, 2), (11, 0), (30, 0)):
         trial.observe(TOKENS[:n])
         assert max(trial.draft([*TOKENS[:n], 3], (4, 4, 1))[2], default=0) == depth
+
+
+def test_lossless_on_glm4moe() -> None:
+    """llama.cpp's tiny model with the other kind of block."""
+    model = Model(CONFORMANCE / "glm4moe-mtp.gguf", threads=2)
+    for temperature in (0.0, 0.9):
+        texts = []
+        for draft in (None, "mtp"):
+            select = None if draft is None else "all"
+            session = model.session(n_ctx=200, draft=draft, select=select, temperature=temperature, seed=6)
+            session.prefill(TOKENS[:20])
+            while len(session) < 160:
+                session.step(max_tokens=160 - len(session))
+            texts.append(session.tokens)
+        assert texts[0] == texts[1]
 
 
 CASES = list(itertools.product(NEXTN_ARCHITECTURES, [0.0, 0.9], ["all", "paged"], ["all", "cascade", "random"]))
