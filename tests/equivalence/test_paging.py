@@ -167,7 +167,8 @@ def test_trees_hints_and_policy_changes_at_any_budget(data: st.DataObject, tiny:
     pager = paged.model.experts
     for _ in range(data.draw(st.integers(1, 6))):
         if data.draw(st.booleans()):
-            pager.hint(data.draw(st.integers(0, 1)), data.draw(st.lists(st.integers(0, 7), max_size=5)), 1.0)
+            layer, experts = st.integers(0, pager.n_layers - 1), st.lists(st.integers(0, 7), max_size=5)
+            pager.hint(data.draw(layer), data.draw(experts), 1.0)
         if data.draw(st.booleans()):
             pager.set_policy(data.draw(st.sampled_from(["lru", "lfu-decay", "layer-lfu"])))
         tokens, parents = data.draw(trees())
