@@ -2,6 +2,7 @@
 // this layer's experts have added to it, which layers of a trained model change little (Eliseev and Mazur 2023, "Fast
 // inference of mixture-of-experts language models with offloading").
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "cpp/model/forward.h"
@@ -17,33 +18,29 @@ constexpr int64_t kMaxRows = 16;
 void Forward::hint_next_layer(const Chunk& chunk, int64_t layer) {
   if (chunk.n > kMaxRows || !m_.experts_->wants_hints()) return;
   int64_t next = layer + 1;
-  while (next < h_.n_layers && m_.weights_.layers[static_cast<size_t>(next)].moe.moe_layer < 0) ++next;
+  while (next < h_.n_layers && weights(next).moe.moe_layer < 0) ++next;
   if (next == h_.n_layers) return;
-  const LayerWeights& w = m_.weights_.layers[static_cast<size_t>(next)];
+  const LayerWeights& w = weights(next);
   const int64_t n_experts = h_.moe.n_experts;
   read_router_input(chunk.n, w, &guessed_);
-  guessed_scores_.resize(static_cast<size_t>(chunk.n * n_experts));
-  const CpuBackend::Product router[] = {{w.moe.router, guessed_scores_.data(), n_experts}};
-  backend_.matmul(guessed_, router);
+  ask_router(w.moe, guessed_, &guessed_scores_);
 
-  // Each row's best n_used without bias and groups, by the score of the row that likes an expert best.
-  std::vector<float> best(static_cast<size_t>(n_experts), 0.0f);
-  std::vector<int32_t> order(static_cast<size_t>(n_experts));
+  // What each row would choose, by the score of the row that likes an expert best.
+  constexpr float kNobody = -std::numeric_limits<float>::infinity();
+  std::vector<float> best(static_cast<size_t>(n_experts), kNobody);
+  std::vector<int32_t> chosen(static_cast<size_t>(h_.moe.n_used));
+  std::vector<float> chosen_weights(chosen.size());
   for (int64_t r = 0; r < chunk.n; ++r) {
-    float* p = guessed_scores_.data() + r * n_experts;
-    backend_.kernels().softmax(p, n_experts, p);
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + h_.moe.n_used, order.end(),
-                      [p](int32_t a, int32_t b) { return p[a] > p[b]; });
-    for (int64_t i = 0; i < h_.moe.n_used; ++i) {
-      float& score = best[static_cast<size_t>(order[static_cast<size_t>(i)])];
-      score = std::max(score, p[order[static_cast<size_t>(i)]]);
-    }
+    float* scores = guessed_scores_.data() + r * n_experts;
+    gate(scores);
+    choose(w.moe, scores, chosen.data(), chosen_weights.data());
+    for (const int32_t e : chosen) best[static_cast<size_t>(e)] = std::max(best[static_cast<size_t>(e)], scores[e]);
   }
+  std::vector<int32_t> order(static_cast<size_t>(n_experts));
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
             [&best](int32_t a, int32_t b) { return best[static_cast<size_t>(a)] > best[static_cast<size_t>(b)]; });
-  const auto is_guessed = [&best](int32_t e) { return best[static_cast<size_t>(e)] > 0.0f; };
+  const auto is_guessed = [&best](int32_t e) { return best[static_cast<size_t>(e)] > kNobody; };
   const auto end = std::find_if_not(order.begin(), order.end(), is_guessed);
   m_.experts_->hint(static_cast<int32_t>(w.moe.moe_layer), std::span(order.begin(), end), 0.0f);
 }

@@ -68,6 +68,7 @@ class Forward {
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void gated_unit(int64_t n_rows, int64_t n_ff);
   void mixture(const Chunk& chunk, int64_t layer);
+  void ask_router(const MoeWeights& w, Activations& x, std::vector<float>* scores);
   void router_scores(const Chunk& chunk, int64_t layer);
   void read_router_input(int64_t n, const LayerWeights& w, Activations* y) const;
   void route(const Chunk& chunk, int64_t layer);

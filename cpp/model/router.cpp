@@ -55,19 +55,20 @@ void Forward::read_router_input(int64_t n, const LayerWeights& w, Activations* y
   }
 }
 
+// scores: [x.rows()][n_experts], as the router gives them.
+void Forward::ask_router(const MoeWeights& w, Activations& x, std::vector<float>* scores) {
+  const int64_t n_experts = h_.moe.n_experts;
+  scores->resize(static_cast<size_t>(x.rows() * n_experts));
+  const float* bias = w.router_bias.empty() ? nullptr : w.router_bias.data();
+  const CpuBackend::Product router[] = {{w.router, scores->data(), n_experts, bias}};
+  backend_.matmul(x, router);
+}
+
 void Forward::router_scores(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
-  const int64_t n_experts = h_.moe.n_experts;
-  scores_.resize(static_cast<size_t>(chunk.n * n_experts));
-  const FloatVector& bias = w.moe.router_bias;
-  const CpuBackend::Product router[] = {
-      {w.moe.router, scores_.data(), n_experts, bias.empty() ? nullptr : bias.data()}};
-  if (h_.moe.router_input == RouterInput::kNormed) {
-    backend_.matmul(normed_, router);
-  } else {
-    read_router_input(chunk.n, w, &router_input_);
-    backend_.matmul(router_input_, router);
-  }
+  if (h_.moe.router_input == RouterInput::kNormed) return ask_router(w.moe, normed_, &scores_);
+  read_router_input(chunk.n, w, &router_input_);
+  ask_router(w.moe, router_input_, &scores_);
 }
 
 // Of one row: scores [n_experts] of the router become what experts are chosen by and weighted with.

@@ -27,8 +27,7 @@ def draft_name(name: str, metadata: Callable[[], Mapping[str, Any]]) -> str | No
 def predictor_name(name: str | None, draft: object, metadata: Callable[[], Mapping[str, Any]]) -> str | None:
     """The same for predictors. None: the trained one with the shipped EAGLE-3 head, which feeds it, else "last"."""
     if name is None:
-        shipped_draft = _with_part("eagle3", EAGLE3, metadata) if isinstance(draft, str) else None
-        is_fed = shipped_draft is not None and draft == shipped_draft
+        is_fed = draft == f"eagle3:{trained_part(EAGLE3)}"
         return (_with_part("head", PREDICTOR, metadata) if is_fed else None) or "last"
     return None if name == "none" else _with_part(name, _PREDICT_PARTS.get(name), metadata) or name
 

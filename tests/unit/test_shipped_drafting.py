@@ -21,6 +21,10 @@ def of(metadata: dict[str, Any]) -> Callable[[], dict[str, Any]]:
     return lambda: metadata
 
 
+def unread() -> dict[str, Any]:
+    raise AssertionError("metadata was read where no name depends on it")
+
+
 def test_auto_takes_the_head_of_the_default_model_and_ngram_for_others() -> None:
     head = f"eagle3:{trained_part(EAGLE3)}"
     assert draft_name("auto", of(OURS)) == draft_name("eagle3", of(OURS)) == head
@@ -36,6 +40,7 @@ def test_the_trained_predictor_comes_with_the_head_that_feeds_it() -> None:
     assert predictor_name(None, head, of(OURS)) == f"head:{trained_part(PREDICTOR)}"
     for draft, metadata in (("ngram", OURS), (head, OTHER), ("eagle3:mine.gguf", OURS), (object(), OURS)):
         assert predictor_name(None, draft, of(metadata)) == "last"
+    assert predictor_name(None, "ngram", unread) == "last" and draft_name("ngram", unread) == "ngram"
     assert predictor_name("none", head, of(OURS)) is None
     assert predictor_name("token-table", head, of(OURS)) == "token-table"
 

@@ -5,7 +5,9 @@
 #include "cpp/model/arch/key_groups.h"
 
 namespace expertree {
+namespace {
 
+// The sizes of a gated delta net (keys ssm.*), checked against each other.
 void read_delta_net(const ArchKeys& keys, HyperParameters* h) {
   constexpr int64_t kMostTaps = 64;
   constexpr int64_t kWidestHead = 1 << 14;
@@ -25,6 +27,18 @@ void read_delta_net(const ArchKeys& keys, HyperParameters* h) {
                       "a divisor of ssm.time_step_rank " + std::to_string(r.n_value_heads));
   }
   r.n_channels = 2 * r.n_keys() + r.n_values();
+}
+
+}  // namespace
+
+void read_qwen_hybrid(const ArchKeys& keys, HyperParameters* h) {
+  read_common(keys, h);
+  h->rope_style = RopeStyle::kSplitHalf;
+  h->qk_norm = QkNorm::kPerHead;
+  h->gated_attention = true;
+  h->ffn_norm = "post_attention_norm";
+  read_delta_net(keys, h);
+  read_recurrent_layers(keys, Mixer::kDeltaNet, h);
 }
 
 void read_recurrent_layers(const ArchKeys& keys, Mixer recurrent, HyperParameters* h) {

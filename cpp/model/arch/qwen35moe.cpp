@@ -9,14 +9,8 @@ const Architecture kQwen35Moe = {
     .name = "qwen35moe",
     .read =
         [](const ArchKeys& keys, HyperParameters* h) {
-          read_common(keys, h);
-          h->rope_style = RopeStyle::kSplitHalf;
+          read_qwen_hybrid(keys, h);
           read_rope_sections(keys, h);
-          h->qk_norm = QkNorm::kPerHead;
-          h->gated_attention = true;
-          h->ffn_norm = "post_attention_norm";
-          read_delta_net(keys, h);
-          read_recurrent_layers(keys, Mixer::kDeltaNet, h);
           read_gated_experts(keys, h);
         },
 };
