@@ -265,7 +265,7 @@ FAULTS = [Fault(*row) for row in (
     ("moespec", "a tree uses an expert more than its budget", "cpp/model/expert_limit.cpp",
      "static_cast<size_t>(chunk.most_experts)", "static_cast<size_t>(chunk.most_experts) + 1", (MOESPEC,)),
     ("moespec", "experts are kept by the first row's router alone", "cpp/model/expert_limit.cpp",
-     "for (int64_t r = 0; r < chunk.n; ++r) {\n    for", "for (int64_t r = 0; r < 1; ++r) {\n    for", (MOESPEC,)),
+     "for (int64_t r = 0; r < chunk.n; ++r) {\n    std", "for (int64_t r = 0; r < 1; ++r) {\n    std", (MOESPEC,)),
     ("moespec", "it does not say that it is lossy", "cpp/spec/selectors/moespec.cpp",
      "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
     ("moespec", "the budget does not reach the router", "cpp/engine/session.cpp",
