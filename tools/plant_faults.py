@@ -263,7 +263,7 @@ FAULTS = [Fault(*row) for row in (
      "values.data() + static_cast<size_t>(row) * width;", "values.data() + kept.size();", (DRAFTING,)),
     # The lossy reference, replays and the comparison.
     ("moespec", "a tree uses an expert more than its budget", "cpp/model/expert_limit.cpp",
-     "i = static_cast<size_t>(piece.request().most_experts)", "i = 1 + static_cast<size_t>(piece.request().most_experts)",
+     "static_cast<size_t>(piece.request().most_experts); i", "static_cast<size_t>(piece.request().most_experts + 1); i",
      (MOESPEC,)),
     ("moespec", "experts are kept by the first row's router alone", "cpp/model/expert_limit.cpp",
      "r < piece.at + piece.n; ++r) {\n    std", "r < piece.at + 1; ++r) {\n    std", (MOESPEC,)),

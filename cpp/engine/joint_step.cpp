@@ -199,16 +199,16 @@ std::vector<SessionOutcome> step_together(std::span<Session* const> sessions, st
     Model& model = sessions[0]->model();
     choose_together(steps);
     keep_to_budget(steps, max_rows);
-    const bool drafts = std::ranges::any_of(steps, [](SessionStep* step) { return step->speculation() != nullptr; });
+    const bool counts = steps.size() > 1 || steps[0]->speculation() != nullptr;
     const bool known = std::ranges::none_of(steps, [](SessionStep* step) { return step->record().predicted.empty(); });
     for (SessionStep* step : steps) {
       if (step->runs()) step->settle(others_of(steps, step), known || steps.size() == 1);
     }
     PassRecord pass;
     pass.before = pager_stats(model);
-    PassExperts experts(model, drafts);
+    PassExperts experts(model, counts);
     const int64_t start = now_us();
-    pass.is_typical = run_pass(model, steps, drafts && model.n_moe_layers() > 0);
+    pass.is_typical = run_pass(model, steps, counts && model.n_moe_layers() > 0);
     const int64_t pass_us = now_us() - start;
     pass.after = pager_stats(model);
     settle_pass(steps, experts, pass, pass_us);
