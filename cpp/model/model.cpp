@@ -106,8 +106,13 @@ std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts,
 
 void Model::forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request,
                     ForwardResult* result) {
+  const SequencePass pass{&state, &batch, &request, result};
+  forward({&pass, 1});
+}
+
+void Model::forward(std::span<const SequencePass> sequences) {
   std::lock_guard<std::mutex> lock(mutex_);
-  forward_->run(state, batch, request, result);
+  forward_->run(sequences);
 }
 
 }  // namespace expertree

@@ -24,7 +24,8 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   hint_next_layer(chunk, layer);
   run_beside(chunk, layer);
   Activations& inputs = expert_inputs(chunk, w);
-  for (auto wave = lease.next(chunk.check_stop); !wave.empty(); wave = lease.next(chunk.check_stop)) {
+  const auto check_stop = [&chunk] { chunk.check_stop(); };
+  for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
     run_experts(w, inputs, wave);
   }
   sum_experts(chunk, w);
