@@ -56,6 +56,7 @@ lint: $(VENV)/built $(VENV)/dev ## style, types, formatting, layers
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CXX_TO_FORMAT)
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_kernels.py
 
 clean: ## remove .venv and everything built; fetched models stay (expertree models remove NAME)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
