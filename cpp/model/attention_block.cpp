@@ -102,7 +102,7 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
     if (has_norm && h_.qk_norm_after_rope) normalize_heads(norm_weight, n_heads, p.head_dim_k, x);
   };
   const int64_t n_v = p.n_kv_heads * p.head_dim_v;
-  const CacheTypes types = chunk.state.cache_types();
+  const CacheTypes types = m_.cache_types();
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
     float* q = q_.data() + r * a.q.rows;
     float* k = k_.data() + r * a.k.rows;
@@ -118,16 +118,9 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
     for (int64_t head = 0; head < p.n_kv_heads; ++head) {
       float* value = v + head * p.head_dim_v;
       if (h_.normalize_values) backend_.kernels().rms_norm(value, nullptr, h_.rms_eps, p.head_dim_v, value);
-<<<<<<< HEAD
-      std::memcpy(state.keys(layer, head) + cell * p.head_dim_k, k + head * p.head_dim_k,
-                  static_cast<size_t>(p.head_dim_k) * sizeof(float));
-      std::memcpy(state.values(layer, head) + cell * p.head_dim_v, value,
-                  static_cast<size_t>(p.head_dim_v) * sizeof(float));
-=======
       write_cache_row(backend_.kernels(), k + head * p.head_dim_k, p.head_dim_k, types.keys,
-                      chunk.state.key(layer, head, cell));
-      write_cache_row(backend_.kernels(), value, p.head_dim_v, types.values, chunk.state.value(layer, head, cell));
->>>>>>> kv
+                      state.key(layer, head, cell));
+      write_cache_row(backend_.kernels(), value, p.head_dim_v, types.values, state.value(layer, head, cell));
     }
   });
 }
@@ -174,35 +167,26 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
   const auto n_steps = std::ssize(attention_tasks_);
   backend_.pool().parallel_for(n_steps * p.n_kv_heads, [&](int64_t task) {
     const int64_t head = task / n_steps;
-<<<<<<< HEAD
     const auto [begin, n_rows] = attention_tasks_[static_cast<size_t>(task % n_steps)];
-=======
-    const int64_t begin = task % n_steps * step;
-    const CellRows keys = chunk.state.keys(layer, head);
-    const CellRows values = h_.is_latent() ? keys : chunk.state.values(layer, head);
+    const SequenceState& state = *chunk.row(begin).state;
+    const CellRows keys = state.keys(layer, head);
+    const CellRows values = h_.is_latent() ? keys : state.values(layer, head);
     std::unique_ptr<CacheLine[]> scratch;
     if (keys.dtype != DType::kF32 || values.dtype != DType::kF32) {
       const int64_t n = attend_scratch_floats(p.head_dim_k, p.head_dim_v);
       scratch = std::make_unique_for_overwrite<CacheLine[]>(static_cast<size_t>((n + 15) / 16));
     }
->>>>>>> kv
     AttendArgs rows[kTaskRows] = {};
     for (int64_t i = 0; i < n_rows; ++i) {
       AttendArgs& args = rows[i];
       const int64_t r = begin + i;
       const PathCells& path = chunk.path(r);
-      const SequenceState& state = *chunk.row(r).state;
       args.q = q_.data() + r * n_q + head * group * p.head_dim_k;
       args.q_stride = p.head_dim_k;
       args.n_heads = group;
-<<<<<<< HEAD
-      args.k = state.keys(layer, head);
-      args.v = h_.is_latent() ? args.k : state.values(layer, head);
-=======
       args.k = keys;
       args.v = values;
       args.scratch = scratch ? scratch[0].x : nullptr;
->>>>>>> kv
       args.head_dim_k = p.head_dim_k;
       args.head_dim_v = p.head_dim_v;
       args.first = first_seen(layer, chunk.position(r));

@@ -47,13 +47,8 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   const uint64_t available = available_memory_bytes();
   if (!options.leave_margin || available == 0) return experts;
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
-<<<<<<< HEAD
-  const uint64_t state = SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
-  const uint64_t taken =
-      system_margin(available) + kProcessBytes + state + scratch_bytes(model.hyperparameters(), n_ctx);
-=======
-  const uint64_t taken = system_margin(available) + kScratchBytes + model.state_bytes(n_ctx);
->>>>>>> kv
+  const uint64_t taken = system_margin(available) + kProcessBytes + model.state_bytes(n_ctx) +
+                         scratch_bytes(model.hyperparameters(), n_ctx);
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }
