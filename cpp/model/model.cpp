@@ -47,7 +47,7 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   if (!options.leave_margin || available == 0) return experts;
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
   const uint64_t state = SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
-  const uint64_t taken = system_margin(available) + kScratchBytes + state;
+  const uint64_t taken = system_margin(available) + kScratchBytes + state + options.reserve_bytes;
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,11 +59,16 @@ class TensorRow(Protocol):
 
 
 def describe(
-    path: str | Path, n_ctx: int = 4096, memory: MachineMemory | None = None, budgets: Sequence[int] = ()
+    path: str | Path,
+    n_ctx: int = 4096,
+    memory: MachineMemory | None = None,
+    budgets: Sequence[int] = (),
+    drafting: Mapping[str, int] | None = None,
 ) -> ModelDescription:
     """Reads the file (of a split set, the first part) and this machine's memory, or takes `memory` instead.
 
     `budgets`: bytes of memory for experts whose residency and speed to predict; those that are too small are problems.
+    `drafting`: bytes of what sessions will draft with, by name (`drafting_memory`).
 
     Raises what `GgufReader` raises: `ModelFormatError`, `UnsupportedError`, `InvalidRequestError`, `DeviceError`.
     """
@@ -74,7 +80,7 @@ def describe(
     problems: list[str] = []
     experts, min_expert_bytes = _experts(tensors, facts, problems)
     memory = read_machine_memory() if memory is None else memory
-    need = _need(tensors, facts, experts, min_expert_bytes, n_ctx)
+    need = replace(_need(tensors, facts, experts, min_expert_bytes, n_ctx), drafting_bytes=dict(drafting or {}))
     formats = _formats(tensors)
     parts = [Part(part, Path(part).stat().st_size) for part in reader.paths]
     return ModelDescription(
@@ -322,7 +328,8 @@ def _tokenizer(facts: _Facts, problems: list[str]) -> Tokenizer:
 
 def _fixed_bytes(need: Need) -> int:
     """What must be in memory whatever happens to the experts."""
-    return need.other_weight_bytes + (need.kv_cache_bytes or 0) + need.recurrent_bytes + need.working_bytes
+    running = need.other_weight_bytes + (need.kv_cache_bytes or 0) + need.recurrent_bytes + need.working_bytes
+    return running + sum(need.drafting_bytes.values())
 
 
 def _tiers(need: Need, memory: MachineMemory, file_bytes: int, first_part: Path) -> list[Tier]:

@@ -47,6 +47,7 @@ class Model:
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
         activations: "int8" (the exactness contract) or "f32" (reference mode: no rounding of activations, slow).
         pre: pre-tokenizer name to force when the file's own is unknown.
+        reserve: bytes that ram="auto" leaves free beside, for what sessions draft with (`drafting_memory`).
         progress: called with (bytes read, bytes in all) while loading.
 
     Raises:
@@ -66,6 +67,7 @@ class Model:
         n_ctx: int | None = None,
         activations: str = "int8",
         pre: str | None = None,
+        reserve: int = 0,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         budget = parse_budget(ram)
@@ -91,10 +93,11 @@ class Model:
                 n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
                 policy=policy,
                 profile=[] if profile is None else profile.ravel().tolist(),
+                reserve_bytes=reserve,
             )
         except TypeError as error:
             raise InvalidRequestError(
-                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}): wrong type"
+                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}, reserve={reserve!r}): wrong type"
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
@@ -184,13 +187,20 @@ class Model:
 
     def memory(self, n_ctx: int | None = None) -> dict[str, int]:
         """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
-        weights), kv_bytes."""
+        weights), kv_bytes; drafting_bytes, weights that its sessions draft with at present, one copy for all of them
+        (`drafting_memory` by purpose; a session's own drafting state is in its `stats`)."""
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return {
             "expert_bytes": int(self.experts.get("budget_bytes", 0)),
             "weight_bytes": int(self._core.weight_bytes),
             "kv_bytes": int(self._core.kv_bytes(length)),
+            "drafting_bytes": sum(self.drafting_memory.values()),
         }
+
+    @property
+    def drafting_memory(self) -> dict[str, int]:
+        """Bytes of the heads, blocks and models that sessions draft with at present, by purpose and file."""
+        return {str(purpose): int(size_bytes) for purpose, size_bytes in self._core.drafting_parts}
 
     def load_experts(self) -> None:
         """Waits until all experts that have room are in memory. They come by themselves; this is for measurements.

@@ -78,6 +78,7 @@ class Need:
     kv_cache_bytes: int | None  # F32 keys and values of n_ctx tokens; None when the file does not say enough
     recurrent_bytes: int
     working_bytes: int  # an estimate
+    drafting_bytes: dict[str, int] = field(default_factory=dict)  # by part: its weights and a session's state
 
 
 @dataclass(frozen=True)
