@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,15 @@ struct ForwardResult {
   std::vector<float> last_hidden;       // [rows][n_embd]
 };
 
+// What a pass does for one sequence: rows that continue it, for which begin(batch) has been called, what is asked about
+// them, and the answer.
+struct SequencePass {
+  SequenceState* state;
+  const TokenBatch* batch;
+  const ForwardRequest* request;
+  ForwardResult* result;
+};
+
 class Forward;
 
 // What a model consists of.
@@ -102,8 +112,9 @@ class Model {
   // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
   std::unique_lock<std::mutex> lock_backend() { return std::unique_lock<std::mutex>(mutex_); }
 
-  // Runs the batch on top of `state`, whose begin(batch) has been called; fills in the pending cells.
-  // One call at a time per model; others wait.
+  // Runs the rows of different sequences in one pass; fills in their pending cells. Each gives the bits that it would
+  // give alone. One call at a time per model; others wait. When it throws, the caller rolls all of the states back.
+  void forward(std::span<const SequencePass> sequences);
   void forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
 
  private:

@@ -21,10 +21,9 @@ from expertree.memory_size import parse_budget
 from expertree.sampling import SamplingParams
 from expertree.session import Session, to_ids
 from expertree.speculation import (
-    Drafter,
+    Drafting,
     DraftLimits,
     Predictor,
-    ScriptedDrafter,
     Selector,
     speculation_from,
 )
@@ -199,12 +198,13 @@ class Model:
 
     def memory(self, n_ctx: int | None = None) -> dict[str, int]:
         """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
-        weights), kv_bytes."""
+        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model)."""
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return {
             "expert_bytes": int(self.experts.get("budget_bytes", 0)),
             "weight_bytes": int(self._core.weight_bytes),
             "kv_bytes": int(self._core.kv_bytes(length)),
+            "scratch_bytes": int(self._core.scratch_bytes(length)),
         }
 
     def load_experts(self) -> None:
@@ -260,7 +260,7 @@ class Model:
         self,
         *,
         n_ctx: int | None = None,
-        draft: str | Drafter | ScriptedDrafter | None = None,
+        draft: Drafting | Sequence[Drafting] | None = None,
         select: str | Selector | None = None,
         predict: str | Predictor | None = None,
         draft_nodes: int = 32,
@@ -274,7 +274,8 @@ class Model:
             n_ctx: positions that the sequence may grow to; None takes the model's `n_ctx`.
             draft: who proposes tokens that are verified several at a time: "auto" (the head that expertree ships for
                 its own model, for others "ngram"), another name of `drafter_names()` ("eagle3" and "medusa" without a
-                file are the shipped ones), or a `Drafter`; None or "none" for nobody. The text never depends on it.
+                file are the shipped ones), or a `Drafter`; None or "none" for nobody. Several, as "eagle3+ngram" or a
+                list, have their trees merged. The text never depends on it.
             select: which of them are verified: "residency", another name of `selector_names()`, or a `Selector`.
             predict: which experts they are expected to use: "last", another name of `predictor_names()` ("head" without
                 a file is the shipped one, which "auto" has), a `Predictor`, or "none".

@@ -39,6 +39,7 @@ DRAFTERS: dict[str, Callable[[list[int]], Any]] = {
     "wrong": lambda truth: WrongDrafter(truth, 96),
     "wild": lambda truth: WildDrafter(truth, 96),
     "nothing": lambda truth: NothingDrafter(),
+    "merged": lambda truth: ["ngram", WildDrafter(truth, 96, 1), ScriptedDrafter(truth, rates=[0.6])],
 }
 SELECTORS: dict[str, Callable[[], Any]] = {
     **{

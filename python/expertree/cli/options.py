@@ -55,10 +55,14 @@ def _check_plug(kind: str, known: list[str], spec: str) -> None:
 
 
 def _check_draft(spec: str | None) -> str | None:
+    from expertree._core import split_drafters
     from expertree.model import drafter_names
 
     if spec is not None:
-        _check_plug("drafter", ["auto", "none", *drafter_names()], spec)
+        parts = split_drafters(spec)
+        whole = ["auto", "none"] if len(parts) == 1 else []  # a merge is of drafters themselves
+        for part in parts:
+            _check_plug("drafter", [*whole, *drafter_names()], part)
     return spec
 
 
@@ -291,10 +295,11 @@ class DraftOptions(OptionGroup):
         str | None,
         _drafting(
             "--draft",
-            metavar="NAME[:ARG]",
+            metavar="NAME[:ARG][+..]",
             callback=_check_draft,
             help="Who proposes tokens: ngram looks for the last ones earlier in the text, eagle3:FILE is a trained "
-            "head; auto takes the default model's own, for others ngram. Default: auto in chat; in generate none.",
+            "head; auto takes the default model's own, for others ngram. Several in one tree: eagle3:FILE+ngram. "
+            "Default: auto in chat; in generate none.",
         ),
     ] = None
     select: Annotated[
