@@ -19,6 +19,8 @@ namespace expertree::cuda {
 cudaError_t launch_pack_rows(DType dtype, const void* rows_in_file_layout, int64_t rows, int64_t k, void* packed,
                              cudaStream_t stream);
 
+constexpr int32_t kDp4aRows = 8;
+
 // Slots, (row, rank) pairs numbered row * n_used + rank, ordered by expert and by number within an expert.
 struct ExpertGroups {
   const int32_t* active;    // [max_groups] experts to run, in any order; entries from *n_active on are not read
@@ -26,8 +28,10 @@ struct ExpertGroups {
   const int32_t* begin;     // [n_experts + 1] into the ordered slots
   const int32_t* x_row;     // [n_slots] row of the input, by place in the order
   const int32_t* slot;      // [n_slots] slot, by place in the order
+  int32_t n_slots;          // host
   int32_t max_groups;       // host: at least *n_active; sets the grid
   int32_t max_rows;         // host: no expert has more rows; sets the grid and which paths are launched
+  int32_t dp4a_rows = kDp4aRows;  // host: experts with more rows take the tensor cores; 0: all do
 };
 
 // Where launch_group_slots puts what ExpertGroups reads.
@@ -68,9 +72,9 @@ enum class Unit : int32_t { kSwiGlu, kGeGlu, kSwiGluOai, kReGlu };  // canonical
 
 // hidden[i][.] = unit(gate . x[x_row[i]], up . x[x_row[i]]) for every place i of the active experts: float, row stride
 // hidden_stride. Gate and up have one shape; where their formats differ, scratch (float, as large as hidden) is needed.
-cudaError_t launch_expert_hidden(const ExpertMatrix& gate, const ExpertMatrix& up, Unit unit, const ProductInput& gate_x,
-                                 const ProductInput& up_x, const ExpertGroups& groups, float* hidden,
-                                 int64_t hidden_stride, float* scratch, cudaStream_t stream);
+cudaError_t launch_expert_hidden(const ExpertMatrix& gate, const ExpertMatrix& up, Unit unit,
+                                 const ProductInput& gate_x, const ProductInput& up_x, const ExpertGroups& groups,
+                                 float* hidden, int64_t hidden_stride, float* scratch, cudaStream_t stream);
 
 // out[slot[i]][.] = down . x[i] for every place i of the active experts: float, row stride out_stride.
 cudaError_t launch_expert_down(const ExpertMatrix& down, const ProductInput& x, const ExpertGroups& groups, float* out,
@@ -92,10 +96,11 @@ struct DenseMatrix {
 };
 // y[r][.] = w . x[r], r < n_rows; float, row stride y_stride.
 cudaError_t launch_product(const DenseMatrix& w, const ProductInput& x, int32_t n_rows, float* y, int64_t y_stride,
-                           cudaStream_t stream);
+                           cudaStream_t stream, int32_t dp4a_rows = kDp4aRows);
 // y[r][.] = unit(gate . x[r], up . x[r]); gate and up of one format and shape.
 cudaError_t launch_gated_product(const DenseMatrix& gate, const DenseMatrix& up, Unit unit, const ProductInput& x,
-                                 int32_t n_rows, float* y, int64_t y_stride, cudaStream_t stream);
+                                 int32_t n_rows, float* y, int64_t y_stride, cudaStream_t stream,
+                                 int32_t dp4a_rows = kDp4aRows);
 
 // y = unit(gate, up), element by element; y may be gate or up.
 cudaError_t launch_gated_unit(Unit unit, const float* gate, const float* up, int64_t n, float* y, cudaStream_t stream);

@@ -46,8 +46,7 @@ bool is_packable(DType dtype);
 // rows * k elements of a packable format; k is a multiple of the format's block size.
 PackedLayout packed_layout(DType dtype, int64_t rows, int64_t k);
 
-// On the host: from the file's rows (any alignment) to packed planes and back. `packed` holds packed_layout().bytes.
+// On the host: from the file's rows (any alignment) to packed planes. `packed` holds packed_layout().bytes.
 void pack_rows(DType dtype, const std::byte* rows_in_file_layout, int64_t rows, int64_t k, std::byte* packed);
-void unpack_rows(DType dtype, const std::byte* packed, int64_t rows, int64_t k, std::byte* rows_in_file_layout);
 
 }  // namespace expertree::cuda
