@@ -13,16 +13,20 @@ T atomic_update(T* p, F next) {
 
 }  // namespace emu
 
-#define EMU_ATOMICS(T)                                                                                           \
-  inline T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }                           \
-  inline T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }                             \
-  inline T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }                           \
-  inline T atomicExch(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }                         \
-  inline T atomicMax(T* p, T v) { return emu::atomic_update(p, [v](T o) { return o > v ? o : v; }); }            \
-  inline T atomicMin(T* p, T v) { return emu::atomic_update(p, [v](T o) { return o < v ? o : v; }); }            \
-  inline T atomicCAS(T* p, T compare, T v) {                                                                     \
-    __atomic_compare_exchange_n(p, &compare, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);                      \
-    return compare;                                                                                              \
+#define EMU_ATOMICS(T)                                                                      \
+  inline T atomicAdd(T* p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }      \
+  inline T atomicOr(T* p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_RELAXED); }        \
+  inline T atomicAnd(T* p, T v) { return __atomic_fetch_and(p, v, __ATOMIC_RELAXED); }      \
+  inline T atomicExch(T* p, T v) { return __atomic_exchange_n(p, v, __ATOMIC_RELAXED); }    \
+  inline T atomicMax(T* p, T v) {                                                           \
+    return emu::atomic_update(p, [v](T o) { return o > v ? o : v; });                       \
+  }                                                                                         \
+  inline T atomicMin(T* p, T v) {                                                           \
+    return emu::atomic_update(p, [v](T o) { return o < v ? o : v; });                       \
+  }                                                                                         \
+  inline T atomicCAS(T* p, T compare, T v) {                                                \
+    __atomic_compare_exchange_n(p, &compare, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
+    return compare;                                                                         \
   }
 EMU_ATOMICS(int)
 EMU_ATOMICS(unsigned)

@@ -11,15 +11,15 @@ struct uint3 {
   unsigned x, y, z;
 };
 
-#define EMU_VECTOR2(NAME, T)               \
-  struct alignas(2 * sizeof(T)) NAME {     \
-    T x, y;                                \
-  };                                       \
+#define EMU_VECTOR2(NAME, T)           \
+  struct alignas(2 * sizeof(T)) NAME { \
+    T x, y;                            \
+  };                                   \
   inline NAME make_##NAME(T x, T y) { return {x, y}; }
-#define EMU_VECTOR4(NAME, T, ALIGNMENT)    \
-  struct alignas(ALIGNMENT) NAME {         \
-    T x, y, z, w;                          \
-  };                                       \
+#define EMU_VECTOR4(NAME, T, ALIGNMENT) \
+  struct alignas(ALIGNMENT) NAME {      \
+    T x, y, z, w;                       \
+  };                                    \
   inline NAME make_##NAME(T x, T y, T z, T w) { return {x, y, z, w}; }
 EMU_VECTOR2(char2, signed char)
 EMU_VECTOR2(uchar2, unsigned char)

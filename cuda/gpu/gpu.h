@@ -14,7 +14,7 @@
 // An array of N elements in the block's shared memory. Unwritten elements are undefined.
 #define GPU_SHARED(T, name, N) __shared__ __align__(16) T name[N]
 // The launch's dynamic shared memory, aligned to 128 bytes, as a T*.
-#define GPU_DYN_SHARED(T, name)                                       \
+#define GPU_DYN_SHARED(T, name)                                      \
   extern __shared__ __align__(128) unsigned char gpu_dynamic_smem[]; \
   T* name = reinterpret_cast<T*>(gpu_dynamic_smem)
 #define GPU_NOINLINE __noinline__

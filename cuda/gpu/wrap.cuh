@@ -24,14 +24,13 @@ __device__ __forceinline__ void gpu_mma_m16n8k32_s8(int (&d)[4], const int (&a)[
   const int in[10] = {a[0], a[1], a[2], a[3], b[0], b[1], d[0], d[1], d[2], d[3]};
   emu::exchange(emu::Op::kMmaS8, in, 40, d, 16, emu::finish_mma_s8, gpu_file, gpu_line);
 #elif !defined(GPU_PRE_AMPERE)
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else  // Turing has m8n8k16: four of them
-#define GPU_MMA_K16(D0, D1, A, B)                                                                  \
+#define GPU_MMA_K16(D0, D1, A, B)                                                             \
   asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" \
-               : "+r"(D0), "+r"(D1)                                                               \
+               : "+r"(D0), "+r"(D1)                                                           \
                : "r"(A), "r"(B))
   GPU_MMA_K16(d[0], d[1], a[0], b[0]);
   GPU_MMA_K16(d[0], d[1], a[2], b[1]);
@@ -114,23 +113,23 @@ __device__ __forceinline__ void gpu_cp_async_wait() {
 // that of a tree: v[l] + v[l + W/2], then W/4, and so on (gpu_group_sum<16> is C1 of cpp/kernels/canonical.h). The
 // emulation meets once instead of log2(W) times. max of float is fmaxf: a NaN gives way to a number.
 #if defined(CUDA_EMU)
-#define GPU_GROUP_REDUCTION(NAME, T, FINISH, COMBINED)                              \
-  template <int W>                                                                  \
-  __device__ __forceinline__ T NAME(T v GPU_CALLER) {                               \
-    static_assert(W == 2 || W == 4 || W == 8 || W == 16 || W == 32);                \
+#define GPU_GROUP_REDUCTION(NAME, T, FINISH, COMBINED)                                 \
+  template <int W>                                                                     \
+  __device__ __forceinline__ T NAME(T v GPU_CALLER) {                                  \
+    static_assert(W == 2 || W == 4 || W == 8 || W == 16 || W == 32);                   \
     emu::exchange(emu::Op::kReduce, &v, 4, &v, 4, emu::FINISH<W>, gpu_file, gpu_line); \
-    return v;                                                                       \
+    return v;                                                                          \
   }
 #else
-#define GPU_GROUP_REDUCTION(NAME, T, FINISH, COMBINED)                      \
-  template <int W>                                                          \
-  __device__ __forceinline__ T NAME(T v) {                                  \
-    static_assert(W == 2 || W == 4 || W == 8 || W == 16 || W == 32);        \
-    _Pragma("unroll") for (int offset = W / 2; offset > 0; offset /= 2) {   \
-      const T other = __shfl_xor_sync(0xffffffffu, v, offset);              \
-      v = COMBINED;                                                         \
-    }                                                                       \
-    return v;                                                               \
+#define GPU_GROUP_REDUCTION(NAME, T, FINISH, COMBINED)                    \
+  template <int W>                                                        \
+  __device__ __forceinline__ T NAME(T v) {                                \
+    static_assert(W == 2 || W == 4 || W == 8 || W == 16 || W == 32);      \
+    _Pragma("unroll") for (int offset = W / 2; offset > 0; offset /= 2) { \
+      const T other = __shfl_xor_sync(0xffffffffu, v, offset);            \
+      v = COMBINED;                                                       \
+    }                                                                     \
+    return v;                                                             \
   }
 #endif
 GPU_GROUP_REDUCTION(gpu_group_sum, float, finish_sum_f32, __fadd_rn(v, other))
