@@ -1,0 +1,1 @@
+#include "cuda/gpu/gpu.h"
