@@ -221,12 +221,23 @@ void CudaExperts::launch(const BatchTables& tables, int32_t n_active, int32_t ma
   const LayerParameters& parameters = device_.layers[static_cast<size_t>(layer_)];
   const auto matrix = [&](int m) {
     const DeviceExpertLayer::Matrix& w = layer.matrices[m];
-    return ExpertMatrix{w.dtype,      w.rows, w.k, tables.data, packed_offset(layer, m), parameters.scales[m],
-                        parameters.biases[m]};
+    return ExpertMatrix{.dtype = w.dtype,
+                        .rows = w.rows,
+                        .k = w.k,
+                        .data = tables.data,
+                        .offset = packed_offset(layer, m),
+                        .scale = parameters.scales[m],
+                        .bias = parameters.biases[m]};
   };
   const ExpertMatrix gate = matrix(0), up = matrix(1), down = matrix(2);
-  const ExpertGroups groups{tables.active, tables.n_active, tables.begin, tables.x_row,
-                            tables.slot,   n_active,        max_rows};
+  const ExpertGroups groups{.active = tables.active,
+                            .n_active = tables.n_active,
+                            .begin = tables.begin,
+                            .x_row = tables.x_row,
+                            .slot = tables.slot,
+                            .n_slots = static_cast<int32_t>(n_pairs),
+                            .max_groups = n_active,
+                            .max_rows = max_rows};
   const cudaStream_t stream = runs_.get();
   CUDA_CHECK(launch_expert_hidden(gate, up, unit_of(plan_.unit), input_for(gate.dtype), input_for(up.dtype), groups,
                                   device_.hidden, gate.rows, device_.scratch, stream));
