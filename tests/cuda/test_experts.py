@@ -1,4 +1,4 @@
-"""Fused experts: grouped rows, gate and up and their unit, down, and the sum in rank order, against the scalar kernels."""
+"""Fused experts (grouped rows, gate, up and their unit, down, sum in rank order) against the scalar kernels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from expertree._core import _testing
-from kernels import UNITS, Device, ExpertGroups, ExpertGroupsOut, ExpertMatrix, call, device, pack, packed_layout
-from kernels import product_input, type_number
+from kernels import (
+    UNITS,
+    Device,
+    ExpertGroups,
+    ExpertGroupsOut,
+    ExpertMatrix,
+    call,
+    device,
+    pack,
+    packed_layout,
+    product_input,
+    type_number,
+)
 from weights import QUANTISED, assert_same_bits, random_rows, random_weights
 
 CANARY = np.float32(7.25)
