@@ -34,7 +34,7 @@ KERNEL_RULES = [
     (r"\b(?:" + APPROXIMATE + r")\s*\(", "its bits differ between devices; use the canonical functions"),
     (r"\batomicAdd\s*\([^;]*\b(?:float|double)\b", "sums of floats by atomics have no fixed order"),
     (r"\+=\s*__shfl_(?:xor|down)_sync\([^;]*,\s*(?:16|[a-z]\w*)\s*\)", "sum lanes with gpu_warp_sum or gpu_group_sum"),
-    (r"\bf?maxf?\s*\([^;]*__shfl_(?:xor|down)_sync\([^;]*,\s*(?:16|[a-z]\w*)\s*\)", "reduce lanes with gpu_warp_max or gpu_group_max"),
+    (r"\bf?maxf?\s*\([^;]*__shfl_(?:xor|down)_sync\([^;]*,\s*(?:16|[a-z]\w*)\s*\)", "use gpu_warp_max, gpu_group_max"),
     (r"#\s*include\s*[<\"](?:cub|thrust|cuda/std|cooperative_groups|cublas|mma\.h|cuda_runtime|cuda_fp16|cuda_bf16|cuda\.h)",
      "kernels include cuda/gpu/gpu.h, our own headers and the language's"),
     (r"\btex[123]D|\bcudaTextureObject_t|\bcudaLaunchDevice|\bcg::", "not emulated"),

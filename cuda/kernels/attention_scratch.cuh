@@ -12,10 +12,10 @@ constexpr int kTile = 32;
 struct AttentionArgs {
   TreeAttention a;
   int64_t first_row;  // of the batch
-  int64_t n_tiles;    // most that a row has
-  float* scores;      // [rows][n_heads][n_tiles * 32]: scores, then their exponentials
-  float* decay;       // [rows][n_heads][n_tiles]: what the sum before a tile is multiplied with
-  float* inverse;     // [rows][n_heads]: 1 / l
+  int64_t n_tiles;  // most that a row has
+  float* scores;  // [rows][n_heads][n_tiles * 32]: scores, then their exponentials
+  float* decay;  // [rows][n_heads][n_tiles]: what the sum before a tile is multiplied with
+  float* inverse;  // [rows][n_heads]: 1 / l
 
   __device__ int64_t head_of_row(int64_t row_in_batch, int head) const { return row_in_batch * a.n_heads + head; }
 };

@@ -5,7 +5,7 @@
 namespace expertree::cuda {
 namespace {
 
-constexpr int kHeads = 8;     // a warp each
+constexpr int kHeads = 8;  // a warp each
 constexpr int kElements = 32;  // a lane each
 constexpr int kThreads = kHeads * kElements;
 constexpr int kStages = 4;

@@ -10,14 +10,14 @@ constexpr int kThreads = 256;
 
 __device__ inline int64_t element_of_thread() { return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; }
 
-__global__ void __launch_bounds__(kThreads) weigh_inputs(const float* x, const float* weights, int32_t n_used,
-                                                         int64_t n, int64_t n_all, float* y) {
+__global__ void __launch_bounds__(kThreads)
+    weigh_inputs(const float* x, const float* weights, int32_t n_used, int64_t n, int64_t n_all, float* y) {
   const int64_t i = element_of_thread();
   if (i < n_all) y[i] = __fmul_rn(x[i / n / n_used * n + i % n], weights[i / n]);
 }
 
-__global__ void __launch_bounds__(kThreads) gate_with_sigmoid(float* y, const float* gate, bool gate_per_row, int64_t n,
-                                                              int64_t n_all) {
+__global__ void __launch_bounds__(kThreads)
+    gate_with_sigmoid(float* y, const float* gate, bool gate_per_row, int64_t n, int64_t n_all) {
   const int64_t i = element_of_thread();
   if (i >= n_all) return;
   y[i] = __fmul_rn(y[i], canonical_gate(1.0f, gate[gate_per_row ? i / n : i]));

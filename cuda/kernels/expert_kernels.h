@@ -91,7 +91,7 @@ struct DenseMatrix {
   int64_t rows;
   int64_t k;
   const void* data;
-  float scale = 1.0f;           // of the products
+  float scale = 1.0f;  // of the products
   const float* bias = nullptr;  // [rows]
 };
 // y[r][.] = w . x[r], r < n_rows; float, row stride y_stride.

@@ -6,8 +6,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void __launch_bounds__(kThreads) gate_elements(Unit unit, const float* gate, const float* up, int64_t n,
-                                                          float* y) {
+__global__ void __launch_bounds__(kThreads)
+    gate_elements(Unit unit, const float* gate, const float* up, int64_t n, float* y) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < n) y[i] = gated_unit(unit, gate[i], up[i]);
 }

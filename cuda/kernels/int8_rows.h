@@ -10,11 +10,11 @@
 namespace expertree::cuda {
 
 struct Int8Rows {
-  int8_t* q;            // [rows][q_stride], 16-byte aligned
-  float* d;             // [rows][d_stride], one for each block; 16-byte aligned
-  int16_t* sums16;      // [rows][sums_stride]: sum of 16 consecutive elements, in element order; 16-byte aligned
-  int64_t q_stride;     // n rounded up to 128
-  int64_t d_stride;     // blocks rounded up to 4
+  int8_t* q;  // [rows][q_stride], 16-byte aligned
+  float* d;  // [rows][d_stride], one for each block; 16-byte aligned
+  int16_t* sums16;  // [rows][sums_stride]: sum of 16 consecutive elements, in element order; 16-byte aligned
+  int64_t q_stride;  // n rounded up to 128
+  int64_t d_stride;  // blocks rounded up to 4
   int64_t sums_stride;  // q_stride / 16
 };
 

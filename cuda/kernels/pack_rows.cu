@@ -56,9 +56,8 @@ cudaError_t launch_pack_rows(DType dtype, const void* rows_in_file_layout, int64
   }
   cudaError_t error = cudaSuccess;
   const dim3 grid = grid_for(rows * ((k + kGroup - 1) / kGroup) * 4);
-  visit_quantised(dtype, [&]<DType kType>() {
-    error = gpu_launch(pack_quantised<kType>, grid, kThreads, 0, stream, args);
-  });
+  visit_quantised(dtype,
+                  [&]<DType kType>() { error = gpu_launch(pack_quantised<kType>, grid, kThreads, 0, stream, args); });
   return error;
 }
 

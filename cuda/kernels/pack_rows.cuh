@@ -36,8 +36,8 @@ EXPERTREE_HOST_DEVICE inline void pack_lane(const uint8_t* row, int64_t k, int64
     for (int i = 0; i < 4; ++i) {
       const int64_t element = group * kGroup + 16 * word + 4 * c + i;
       if (element >= k) continue;
-      const int code = Block::code(row + element / Block::kElements * Block::kBytes,
-                                   static_cast<int>(element % Block::kElements));
+      const int code =
+          Block::code(row + element / Block::kElements * Block::kBytes, static_cast<int>(element % Block::kElements));
       put_code<kLow>(low, word, i, code & ((1 << kLow) - 1));
       if constexpr (kHigh_ > 0) put_code<kHigh_>(high, word, i, code >> kLow);
     }

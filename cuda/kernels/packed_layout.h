@@ -35,9 +35,9 @@ enum Plane { kCodes = 0, kHigh = 1, kScales = 2, kD = 3, kNumPlanes = 4 };
 struct PackedLayout {
   int64_t rows;
   int64_t k;
-  int64_t offset[kNumPlanes];     // bytes from the start of the matrix, multiples of 16
+  int64_t offset[kNumPlanes];  // bytes from the start of the matrix, multiples of 16
   int64_t row_bytes[kNumPlanes];  // 0: the format has no such plane
-  int64_t bytes;                  // of all planes, a multiple of 16
+  int64_t bytes;  // of all planes, a multiple of 16
 };
 
 // Formats that have a packed layout, and so kernels.

@@ -69,8 +69,9 @@ __device__ __forceinline__ int block_sums(const int (&x)[8], int c) {
 
 // The lanes' integers of one weight row and one input row, as terms (a, b) of the chain acc = fma(a, b, acc).
 template <class W>
-__device__ __forceinline__ void put_terms(const PackedRow& row, const typename W::Raw& raw, int group, const int (&w)[8],
-                                          const int (&x)[8], int x_sum, const float* dx, int lane, float2* terms) {
+__device__ __forceinline__ void put_terms(const PackedRow& row, const typename W::Raw& raw, int group,
+                                          const int (&w)[8], const int (&x)[8], int x_sum, const float* dx, int lane,
+                                          float2* terms) {
   const int c = lane % 4;
   if constexpr (W::kBlock == 32) {
     int p[4];
@@ -102,7 +103,8 @@ __device__ __forceinline__ void put_terms(const PackedRow& row, const typename W
       }
     } else {
       const int sum = gpu_group_sum<8>(dot);
-      if (lane % 8 == 0) terms[lane / 8] = make_float2(__int2float_rn(sum), __fmul_rn(W::d(row, raw, block), dx[block]));
+      if (lane % 8 == 0)
+        terms[lane / 8] = make_float2(__int2float_rn(sum), __fmul_rn(W::d(row, raw, block), dx[block]));
     }
   }
 }

@@ -141,7 +141,8 @@ __global__ void __launch_bounds__(kProductThreads) product_mma(ProductArgs args)
     x_rows[threadIdx.x] = static_cast<int>(input_row(args, group.begin + column));
   }
   __syncthreads();
-  const int tile = static_cast<int>(blockIdx.x) / args.n_column_tiles * kProductWarps + static_cast<int>(threadIdx.x / 32);
+  const int tile =
+      static_cast<int>(blockIdx.x) / args.n_column_tiles * kProductWarps + static_cast<int>(threadIdx.x / 32);
   const int first_row = tile * (kPair ? 8 : 16);
   if (first_row >= args.rows) return;
   const int row_of[2] = {first_row + g, kPair ? first_row + g : first_row + 8 + g};

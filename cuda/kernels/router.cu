@@ -112,8 +112,7 @@ __global__ void __launch_bounds__(32) choose_experts(RouterArgs args) {
   if (router.gating == RouterGating::kSigmoid) sigmoid(scores, n);
   for (int i = lane; i < n; i += 32) {
     row[i] = scores[i];
-    selection[i] =
-        router.selection_bias != nullptr ? __fadd_rn(scores[i], router.selection_bias[i]) : scores[i];
+    selection[i] = router.selection_bias != nullptr ? __fadd_rn(scores[i], router.selection_bias[i]) : scores[i];
   }
   __syncwarp();
   if (router.n_groups > 1) mask_groups(router, selection, group_scores);

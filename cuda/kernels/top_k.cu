@@ -23,12 +23,12 @@ __device__ Key key_of(float value, int64_t id) {
 
 struct TopKArgs {
   const float* logits;
-  int64_t n_logits;    // of a row
-  const Key* in;       // [rows][in_stride]; null: keys of the logits
+  int64_t n_logits;  // of a row
+  const Key* in;  // [rows][in_stride]; null: keys of the logits
   int64_t in_stride;
-  int64_t n;           // keys of a row
+  int64_t n;  // keys of a row
   int32_t k;
-  Key* out;            // [rows][out_stride]: k of each piece; null: the last pass
+  Key* out;  // [rows][out_stride]: k of each piece; null: the last pass
   int64_t out_stride;
   float* values;
   int32_t* ids;

@@ -96,7 +96,8 @@ struct Weights<DType::kQ3_K> {
   };
   __device__ __forceinline__ static Raw load(const PackedRow& row, int group, int c) {
     const uint8_t* scales = row.plane[kScales] + group / 2 * 12;
-    return {load_codes<2>(row.plane[kCodes], group, c), load_codes<1>(row.plane[kHigh], group, c),
+    return {load_codes<2>(row.plane[kCodes], group, c),
+            load_codes<1>(row.plane[kHigh], group, c),
             {load_words<4>(scales).w[0], load_words<4>(scales + 4).w[0], load_words<4>(scales + 8).w[0]}};
   }
   __device__ __forceinline__ static void words(const Raw& raw, int (&w)[8]) {

@@ -35,7 +35,9 @@ struct HalfScaleAndMin {
 struct E8M0Scale {
   static constexpr int kBlock = 32;
   static constexpr bool kHasMin = false;
-  __device__ static float d(const PackedRow& row, int block) { return e8m0_to_float_half(__ldg(row.plane[kD] + block)); }
+  __device__ static float d(const PackedRow& row, int block) {
+    return e8m0_to_float_half(__ldg(row.plane[kD] + block));
+  }
 };
 
 // Four bits and perhaps a fifth, less an offset.

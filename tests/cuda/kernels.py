@@ -61,7 +61,9 @@ class Device:
     def get(self, p: c_void_p | int, shape: tuple[int, ...], dtype: object = np.float32) -> np.ndarray:
         self.wait()
         array = np.empty(shape, dtype)
-        call("to_host", c_void_p(array.ctypes.data), p if isinstance(p, c_void_p) else c_void_p(p), c_int64(array.nbytes))
+        call(
+            "to_host", c_void_p(array.ctypes.data), p if isinstance(p, c_void_p) else c_void_p(p), c_int64(array.nbytes)
+        )
         return array
 
     def run(self, name: str, *arguments: object) -> None:

@@ -43,8 +43,23 @@ def codes_by_element(type_name: str, blocks: np.ndarray) -> np.ndarray:
     return codes.reshape(blocks.shape[0], -1).astype(np.uint8)
 
 
-CODE_BITS = {"Q8_0": (8, 0), "Q2_K": (2, 0), "Q3_K": (2, 1), "Q5_0": (4, 1), "Q5_1": (4, 1), "Q5_K": (4, 1), "Q6_K": (4, 2)}
-SCALE_FIELDS = {"Q4_K": (0, 16), "Q5_K": (0, 16), "IQ4_XS": (0, 8), "Q2_K": (0, 16), "Q6_K": (192, 16), "Q3_K": (96, 12)}
+CODE_BITS = {
+    "Q8_0": (8, 0),
+    "Q2_K": (2, 0),
+    "Q3_K": (2, 1),
+    "Q5_0": (4, 1),
+    "Q5_1": (4, 1),
+    "Q5_K": (4, 1),
+    "Q6_K": (4, 2),
+}
+SCALE_FIELDS = {
+    "Q4_K": (0, 16),
+    "Q5_K": (0, 16),
+    "IQ4_XS": (0, 8),
+    "Q2_K": (0, 16),
+    "Q6_K": (192, 16),
+    "Q3_K": (96, 12),
+}
 D_FIELDS = {"Q2_K": (80, 4), "Q3_K": (108, 2), "Q6_K": (208, 2), "Q4_1": (0, 4), "Q5_1": (0, 4), "MXFP4": (0, 1)}
 
 
@@ -156,7 +171,9 @@ def test_quantize_rows(block: int, order: str) -> None:
         assert not got[:, n:].any() and not got_sums[:, n // 16 :].any() and not got_d[:, n // block :].any()
 
 
-def product(type_name: str, w: np.ndarray, x: np.ndarray, dp4a_rows: int, scale: float, bias: np.ndarray | None) -> np.ndarray:
+def product(
+    type_name: str, w: np.ndarray, x: np.ndarray, dp4a_rows: int, scale: float, bias: np.ndarray | None
+) -> np.ndarray:
     rows, (n_rows, k) = w.shape[0], x.shape
     with device() as on:
         matrix = DenseMatrix(type_number(type_name), rows, k, pack(on, type_name, w, k), scale, on.put(bias))
