@@ -57,6 +57,8 @@ foreach(variant plain asan tsan)
 
   add_executable(expertree_cuda_bugs${suffix} ${when} ${CUDA_BUG_SOURCES})
   target_link_libraries(expertree_cuda_bugs${suffix} PRIVATE emulated_${variant})
+  add_executable(expertree_cuda_checks${suffix} ${when} ${CUDA_CHECK_SOURCES})
+  target_link_libraries(expertree_cuda_checks${suffix} PRIVATE emulated_${variant})
 endforeach()
 
 add_library(expertree_cuda_emulated SHARED $<TARGET_OBJECTS:cuda_objects_plain>)
