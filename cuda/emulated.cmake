@@ -24,6 +24,7 @@ endif()
 function(add_emulated_flags variant)
   add_library(emulated_${variant} INTERFACE)
   target_link_libraries(emulated_${variant} INTERFACE expertree_cuda_emulation)
+  target_compile_definitions(emulated_${variant} INTERFACE EXPERTREE_CUDA_EMULATED)
   target_compile_options(emulated_${variant} INTERFACE -ffp-contract=off -fno-strict-aliasing -fwrapv
     -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas ${EMULATED_CPU_FLAGS} ${ARGN})
   target_link_options(emulated_${variant} INTERFACE ${ARGN})
@@ -72,4 +73,5 @@ endforeach()
 
 add_library(expertree_cuda_emulated SHARED $<TARGET_OBJECTS:cuda_objects_plain>)
 target_link_libraries(expertree_cuda_emulated PRIVATE emulated_plain)
+target_link_options(expertree_cuda_emulated PRIVATE -Wl,--no-undefined)
 install(TARGETS expertree_cuda_emulated LIBRARY DESTINATION expertree)
