@@ -145,7 +145,7 @@ struct RowScales<W> {
 
 // The grid's x: column tiles of a row tile side by side, so that they meet its weights in the cache.
 template <DType kType, bool kPair>
-__global__ void __launch_bounds__(kProductThreads) product_mma(ProductArgs args) {
+__global__ void __launch_bounds__(kProductThreads, kProductBlocks) product_mma(ProductArgs args) {
   using W = Weights<kType>;
   GPU_SHARED(int, x_rows, kTileColumns);
   const GroupOfRows group = group_of_block(args);
