@@ -224,7 +224,8 @@ void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, st
   record->wait_seconds = static_cast<double>(after.wait_us - before_.wait_us) * 1e-6;
   if (record->tree.size() > 0) cost_.record_draft(record->draft_seconds);
   cost_.record({record->n_rows, record->n_experts, std::ssize(result.expert_ids), record->verify_seconds,
-                record->wait_seconds, record->predicted_seconds});
+                record->wait_seconds, record->predicted_seconds, after.n_device_runs - before_.n_device_runs,
+                after.n_device_rows - before_.n_device_rows});
   selector_->observe(
       {&record->tree, record->selected, record->accepted, record->draft_seconds, record->verify_seconds});
 }

@@ -20,6 +20,7 @@ ExpertCache::ExpertCache(Shape shape, std::vector<std::unique_ptr<CachePolicy>> 
     class_begin_.push_back(begin + n);
   }
   slot_of_.assign(static_cast<size_t>(shape_.n_layers) * static_cast<size_t>(shape_.n_experts), -1);
+  covered_.assign(slot_of_.size(), false);
 }
 
 void ExpertCache::begin_step() {
@@ -52,17 +53,34 @@ bool ExpertCache::collect(int32_t size_class, int64_t before_step, bool spare_hi
   return !candidates_.empty();
 }
 
-int32_t ExpertCache::choose_victim(int32_t size_class, FillReason reason) {
+// The same of those that a faster tier holds.
+bool ExpertCache::collect_covered(int32_t size_class) {
+  candidates_.clear();
+  if (n_covered_ == 0) return false;
+  const auto end = static_cast<size_t>(class_begin_[static_cast<size_t>(size_class) + 1]);
+  for (auto s = static_cast<size_t>(class_begin_[static_cast<size_t>(size_class)]); s < end; ++s) {
+    const Slot& slot = slots_[s];
+    if (slot.state == SlotState::kReady && slot.n_pins == 0 && is_covered(slot.key)) candidates_.push_back(slot.key);
+  }
+  return !candidates_.empty();
+}
+
+// The slot to be given up for the key, or -1.
+int32_t ExpertCache::choose_victim(ExpertKey key, FillReason reason) {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  const int32_t size_class = class_of(key);
   if (reason == FillReason::kBackground) return -1;
-  if (reason == FillReason::kHint) {
+  if (collect_covered(size_class)) {
+    // Nobody needs them here.
+  } else if (reason == FillReason::kHint || reason == FillReason::kOffer) {
     if (!collect(size_class, step_ - 1, true)) return -1;
+    if (reason == FillReason::kOffer) candidates_.push_back(key);
   } else if (!collect(size_class, kAny, true) && !collect(size_class, kAny, false)) {
     return -1;
   }
   const size_t chosen = policies_[active_]->victim(candidates_);
   ET_CHECK(chosen < candidates_.size());
-  return find(candidates_[chosen]);
+  return find(candidates_[chosen]);  // -1: the key itself, which has no slot
 }
 
 ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
@@ -73,7 +91,7 @@ ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
     taken.slot = free.back();
     free.pop_back();
   } else {
-    taken.slot = choose_victim(class_of(key), reason);
+    taken.slot = choose_victim(key, reason);
     if (taken.slot < 0) return taken;
     taken.evicted = slots_[static_cast<size_t>(taken.slot)].key;
     evict(&slots_[static_cast<size_t>(taken.slot)]);
@@ -82,7 +100,7 @@ ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
   slot.key = key;
   slot.state = SlotState::kFilling;
   slot.reason = reason;
-  slot.used = reason == FillReason::kDemand;
+  slot.used = reason == FillReason::kDemand || reason == FillReason::kOffer;
   slot.last_step = reason == FillReason::kBackground ? -2 : step_;
   slot_of_[static_cast<size_t>(key)] = taken.slot;
   return taken;
@@ -92,6 +110,21 @@ void ExpertCache::evict(Slot* slot) {
   if (slot->reason == FillReason::kHint && !slot->used) ++hints_.n_wasted;
   ++n_evictions_;
   slot_of_[static_cast<size_t>(slot->key)] = -1;
+}
+
+void ExpertCache::clear() {
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    Slot& slot = slots_[s];
+    if (slot.key < 0) continue;
+    slot.n_pins = 0;
+    free_slot(static_cast<int32_t>(s));
+  }
+}
+
+void ExpertCache::set_covered(ExpertKey key, bool covered) {
+  if (is_covered(key) == covered) return;
+  covered_[static_cast<size_t>(key)] = covered;
+  n_covered_ += covered ? 1 : -1;
 }
 
 void ExpertCache::filled(int32_t slot) {

@@ -91,6 +91,7 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   parts.weights = load_weights(*reader, parts.h, &parts.arena, progress);
   model->set_parts(std::move(parts));
   model->start(reader, pager_options(*model, options));
+  model->open_vram(options.vram, options.experts);
   return model;
 }
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
 from expertree.cli.options import ModelOptions
-from expertree.errors import DeviceError, UnsupportedError
+from expertree.errors import DeviceError
 from expertree.model import Model
 from expertree.models import resolve_model
 
@@ -20,8 +20,6 @@ def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
     """Finds, fetches where that is needed, and loads. Raises what `resolve_model` and `Model` raise."""
     console = Console(stderr=True, highlight=False)
     path = resolve_model(name_or_path, console)
-    if options.vram not in (None, "0"):
-        raise UnsupportedError(f"--vram {options.vram}: this build has no GPU backend; leave it out")
     with _loading_bar(console, path.name) as report, warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         model = Model(
@@ -30,6 +28,7 @@ def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
             ram=options.ram or "auto",
             policy=options.policy or "auto",
             record=True,
+            vram=options.vram or 0,
             isa=options.isa,
             n_ctx=options.ctx,
             pre=options.pre,

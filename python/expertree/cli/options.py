@@ -35,12 +35,6 @@ def check_budget(text: str | None) -> str | None:
     return text
 
 
-def _check_size(text: str | None) -> str | None:
-    if text is not None and text != "all" and parse_size(text) is None:
-        raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB or all")
-    return text
-
-
 def _check_policy(name: str | None) -> str | None:
     from expertree.model import policy_names
 
@@ -159,7 +153,12 @@ class ModelOptions(OptionGroup):
     ] = None
     vram: Annotated[
         str | None,
-        _model("--vram", metavar="SIZE", callback=_check_size, help="GPU memory for expert weights; 0 for none."),
+        _model(
+            "--vram",
+            metavar="SIZE",
+            callback=check_budget,
+            help="GPU memory for expert weights: 6GiB, all, or auto, what is free there. Default: 0, none.",
+        ),
     ] = None
     isa: Annotated[
         str | None,
