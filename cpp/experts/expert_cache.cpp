@@ -65,25 +65,32 @@ bool ExpertCache::collect_covered(int32_t size_class) {
   return !candidates_.empty();
 }
 
-// The slot to be given up for the key, or -1.
-int32_t ExpertCache::choose_victim(ExpertKey key, FillReason reason) {
+// The same of those that may go for the key.
+bool ExpertCache::collect_for(ExpertKey key, FillReason reason) {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   const int32_t size_class = class_of(key);
-  if (reason == FillReason::kBackground) return -1;
-  if (collect_covered(size_class)) {
-    // Nobody needs them here.
-  } else if (reason == FillReason::kHint || reason == FillReason::kOffer) {
-    if (!collect(size_class, step_ - 1, true)) return -1;
-    if (reason == FillReason::kOffer) candidates_.push_back(key);
-  } else if (!collect(size_class, kAny, true) && !collect(size_class, kAny, false)) {
-    return -1;
+  switch (reason) {
+    case FillReason::kBackground: return false;
+    case FillReason::kHint:
+    case FillReason::kOffer: return collect_covered(size_class) || collect(size_class, step_ - 1, true);
+    case FillReason::kDemand: break;
   }
+  return collect_covered(size_class) || collect(size_class, kAny, true) || collect(size_class, kAny, false);
+}
+
+// The slot to be given up for the key, or -1.
+int32_t ExpertCache::choose_victim(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go) {
+  if (!collect_for(key, reason)) return -1;
+  if (may_go) std::erase_if(candidates_, [&](ExpertKey candidate) { return !may_go(candidate); });
+  if (candidates_.empty()) return -1;
+  if (reason == FillReason::kOffer) candidates_.push_back(key);
   const size_t chosen = policies_[active_]->victim(candidates_);
   ET_CHECK(chosen < candidates_.size());
   return find(candidates_[chosen]);  // -1: the key itself, which has no slot
 }
 
-ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
+ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason,
+                                     const std::function<bool(ExpertKey)>& may_go) {
   ET_CHECK(find(key) < 0);
   Taken taken;
   std::vector<int32_t>& free = free_[static_cast<size_t>(class_of(key))];
@@ -91,7 +98,7 @@ ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
     taken.slot = free.back();
     free.pop_back();
   } else {
-    taken.slot = choose_victim(key, reason);
+    taken.slot = choose_victim(key, reason, may_go);
     if (taken.slot < 0) return taken;
     taken.evicted = slots_[static_cast<size_t>(taken.slot)].key;
     evict(&slots_[static_cast<size_t>(taken.slot)]);

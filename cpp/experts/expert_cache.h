@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,7 +71,8 @@ class ExpertCache {
   };
   // A slot for an expert that has none. Slots that are pinned or filling are never taken. A hint evicts nothing that this
   // step or the one before it used, and no unused hint of theirs; nor does an offer; a background fill evicts nothing.
-  Taken take(ExpertKey key, FillReason reason);
+  // `may_go`, where given, is asked about each expert that could be given up.
+  Taken take(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go = {});
   void filled(int32_t slot);
   void failed(int32_t slot);
 
@@ -98,7 +100,8 @@ class ExpertCache {
     int64_t last_step = -2;  // that used it, or that it was hinted in
   };
 
-  int32_t choose_victim(ExpertKey key, FillReason reason);
+  int32_t choose_victim(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go);
+  bool collect_for(ExpertKey key, FillReason reason);
   bool collect_covered(int32_t size_class);
   bool collect(int32_t size_class, int64_t before_step, bool spare_hints);
   void evict(Slot* slot);

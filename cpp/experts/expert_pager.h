@@ -67,6 +67,10 @@ class ExpertPager final : public Residency {
   bool wants_hints() const;
 
   ExpertState state(int32_t moe_layer, int32_t expert) const override;
+  // In RAM, whether a device has it or not. From any thread.
+  bool is_in_ram(ExpertKey key) const {
+    return states_[static_cast<size_t>(key)].load(std::memory_order_relaxed) == ExpertState::kResident;
+  }
 
   // From any thread; counts from the next step on. Throws kInvalidRequest for a policy that cannot run here.
   void set_policy(const std::string& name);
@@ -125,7 +129,8 @@ class ExpertPager final : public Residency {
   void pump();
   bool start_hint();
   bool start_background();
-  void start(int32_t slot);
+  void start(std::span<const int32_t> slots);
+  void start_demanded();
   void set_state(ExpertKey key, ExpertState state);
 
   static ReadError read_error(const std::exception_ptr& error);

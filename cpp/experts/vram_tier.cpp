@@ -116,7 +116,11 @@ void VramTier::copy_into(int32_t slot, int32_t layer, int32_t expert) {
 
 int32_t VramTier::bring(int32_t layer, int32_t expert, FillReason reason) {
   const ExpertKey key = cache_.key(layer, expert);
-  const ExpertCache::Taken taken = cache_.take(key, reason);
+  // An expert that RAM does not hold, too, would have to be read again: for that the device keeps it where RAM is short.
+  const bool is_for_tests = options_.fetch == FetchRule::kAlways || options_.fetch == FetchRule::kShuffled;
+  std::function<bool(ExpertKey)> may_go;
+  if (!pager_.plan().holds_all() && !is_for_tests) may_go = [this](ExpertKey k) { return pager_.is_in_ram(k); };
+  const ExpertCache::Taken taken = cache_.take(key, reason, may_go);
   if (taken.slot < 0) return -1;
   if (taken.evicted >= 0) {
     const int32_t evicted_layer = cache_.layer_of(taken.evicted);

@@ -23,7 +23,8 @@ void Forward::mixture_with_device(const Chunk& chunk, int64_t layer, std::span<c
   run_beside(chunk, layer);
   std::vector<int32_t> copied;
   std::vector<int32_t> kept;
-  for (auto wave = lease.next(chunk.check_stop); !wave.empty(); wave = lease.next(chunk.check_stop)) {
+  const auto check_stop = [&chunk] { chunk.check_stop(); };
+  for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
     copied.clear();
     kept.clear();
     for (const int32_t e : wave) (step.fetch(e) ? copied : kept).push_back(e);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct ModelOptions {
   bool leave_margin = false;
   VramOptions vram;
   int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
+  CacheTypes cache_types;      // of every session
   FileOpener open = open_file;
 };
 
@@ -62,6 +64,15 @@ struct ForwardResult {
   std::vector<float> last_hidden;       // [rows][n_embd]
 };
 
+// What a pass does for one sequence: rows that continue it, for which begin(batch) has been called, what is asked about
+// them, and the answer.
+struct SequencePass {
+  SequenceState* state;
+  const TokenBatch* batch;
+  const ForwardRequest* request;
+  ForwardResult* result;
+};
+
 class Forward;
 
 // What a model consists of.
@@ -89,6 +100,10 @@ class Model {
   // factors, which are worse for short texts, the longest that does not.
   int64_t default_context() const;
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
+  CacheTypes cache_types() const { return cache_types_; }
+  // A state for n_ctx positions, and what it takes.
+  SequenceState new_state(int64_t n_ctx) const { return SequenceState(h_, n_ctx, cache_types_); }
+  uint64_t state_bytes(int64_t n_ctx) const { return SequenceState::bytes_needed(h_, n_ctx, cache_types_); }
   const char* isa() const { return backend_->kernels().name; }
   int n_threads() const { return backend_->n_threads(); }
   uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
@@ -104,13 +119,14 @@ class Model {
   // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
   std::unique_lock<std::mutex> lock_backend() { return std::unique_lock<std::mutex>(mutex_); }
 
-  // Runs the batch on top of `state`, whose begin(batch) has been called; fills in the pending cells.
-  // One call at a time per model; others wait.
+  // Runs the rows of different sequences in one pass; fills in their pending cells. Each gives the bits that it would
+  // give alone. One call at a time per model; others wait. When it throws, the caller rolls all of the states back.
+  void forward(std::span<const SequencePass> sequences);
   void forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
 
  private:
   friend class Forward;
-  Model(std::string path, std::shared_ptr<CpuBackend> backend);
+  Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types);
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
   void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
@@ -118,6 +134,7 @@ class Model {
   void make_vram(const VramOptions& options, const PagerOptions& experts);
 
   std::string path_;
+  CacheTypes cache_types_;
   HyperParameters h_;
   ModelWeights weights_;
   PageBuffer arena_;

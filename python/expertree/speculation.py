@@ -54,7 +54,9 @@ class StepCost:
     predicted: of verifying, before it was done. draft: proposing the tree and learning from what was accepted.
     select: predicting experts and selecting nodes. verify: the pass and sampling. wait: of it, for experts being read.
     rows: run through the model, the last token's included; 0 when that had been run already. experts: used by them,
-    each once. hits, misses, bytes_read: of experts in memory meanwhile, another session's step included.
+    each once. hits, misses, bytes_read: of experts in memory meanwhile, another session's step included. Where sessions
+    shared the pass (`Engine.step`): how many of them, pass_rows and pass_experts of all, and verify and wait are theirs
+    together.
     """
 
     predicted: float
@@ -67,6 +69,9 @@ class StepCost:
     hits: int
     misses: int
     bytes_read: int
+    sessions: int = 1
+    pass_rows: int = 0
+    pass_experts: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,9 @@ class Step:
             hits=r.expert_hits,
             misses=r.expert_misses,
             bytes_read=r.bytes_read,
+            sessions=r.n_sequences,
+            pass_rows=r.n_pass_rows,
+            pass_experts=r.n_pass_experts,
         )
 
 
@@ -233,11 +241,14 @@ class ScriptedDrafter:
         return options
 
 
+Drafting = str | Drafter | ScriptedDrafter
+
+
 @dataclass(frozen=True)
 class Speculation:
     """What a session is asked to draft with; see `Model.session`."""
 
-    draft: str | Drafter | ScriptedDrafter
+    draft: Drafting | Sequence[Drafting]
     select: str | Selector = DEFAULT_SELECTOR
     predict: str | Predictor | None = DEFAULT_PREDICTOR
     limits: DraftLimits = DraftLimits()
@@ -248,9 +259,11 @@ class Speculation:
         Raises:
             InvalidRequestError: an unknown name, a value out of range, or a plug of the wrong type.
         """
-        draft = self.draft.to_core() if isinstance(self.draft, ScriptedDrafter) else self.draft
+        parts = [part.to_core() if isinstance(part, ScriptedDrafter) else part for part in self._drafters]
+        if not parts:
+            raise InvalidRequestError("draft is an empty list; give at least one drafter, or None")
         for name, value, kinds in (
-            ("draft", draft, (str, Drafter, _core.ScriptedOptions)),
+            *(("draft", part, (str, Drafter, _core.ScriptedOptions)) for part in parts),
             ("select", self.select, (str, Selector)),
             ("predict", self.predict, (str, Predictor, type(None))),
         ):
@@ -267,6 +280,7 @@ class Speculation:
         ):
             if not isinstance(value, int) or not -(2**31) <= value < 2**31:
                 raise InvalidRequestError(f"draft_{name} is {value!r}; expected a whole number")
+        draft = parts if len(parts) > 1 else parts[0]
         _core.set_speculation(session, draft, self.select, self.predict, limits.nodes, limits.depth, limits.top_k)
         if not session.lossless:
             warnings.warn(
@@ -278,12 +292,16 @@ class Speculation:
     @property
     def is_named(self) -> bool:
         """Whether another session can have the same: names only, no objects."""
-        plugs = (self.draft, self.select, self.predict)
+        plugs = (*self._drafters, self.select, self.predict)
         return all(plug is None or isinstance(plug, (str, ScriptedDrafter)) for plug in plugs)
+
+    @property
+    def _drafters(self) -> list[Any]:
+        return list(self.draft) if isinstance(self.draft, (list, tuple)) else [self.draft]
 
 
 def speculation_from(
-    draft: str | Drafter | ScriptedDrafter | None,
+    draft: Drafting | Sequence[Drafting] | None,
     select: str | Selector | None,
     predict: str | Predictor | None,
     limits: DraftLimits,
@@ -296,6 +314,8 @@ def speculation_from(
     """
     if isinstance(draft, str):
         draft = draft_name(draft, metadata)
+    elif isinstance(draft, (list, tuple)):
+        draft = [draft_name(part, metadata) or part if isinstance(part, str) else part for part in draft]
     if draft is None:
         for name, value in (("select", select), ("predict", predict)):
             if value is not None:

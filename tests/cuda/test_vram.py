@@ -197,12 +197,12 @@ def test_experts_stay_when_the_policy_likes_them(tiny: Tiny) -> None:
 
 
 def test_what_the_device_holds_leaves_ram_first(tiny: Tiny) -> None:
-    """The tiers together hold more than either: at half and half nothing is read twice once all has been used."""
+    """The tiers together hold more than either: at half and half nearly nothing is twice in memory."""
     path = tiny(arch="qwen3moe", format="Q8_0", n_experts=8, n_layers=1)
     slot = OnDevice(path, 0).model.experts.slot_bytes[0]
     stats = OnDevice(path).stats
     vram = stats["least_bytes"] + 3 * (stats["all_bytes"] - stats["fixed_bytes"]) // 8
-    model = OnDevice(path, vram, fetch=FetchRule.never, budget=4 * slot, background=False, policy="lru")
+    model = OnDevice(path, vram, fetch=FetchRule.never, budget=4 * slot, background=False)
     model.logits(np.random.default_rng(1).integers(0, 96, 120).astype(np.int32), 1)
     in_ram, on_device = model.model.experts.stats["resident"], model.stats["resident"]
     assert (in_ram, on_device) == (4, 4)

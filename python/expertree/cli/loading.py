@@ -31,6 +31,7 @@ def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
             vram=options.vram or 0,
             isa=options.isa,
             n_ctx=options.ctx,
+            cache_type=options.types,
             pre=options.pre,
             progress=report,
         )
