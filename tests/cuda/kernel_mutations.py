@@ -1,4 +1,4 @@
-"""Mutations of cuda/kernels beside dropped barriers, each with the sources that it changes and tests that it must fail."""
+"""What goes wrong in kernels beside dropped barriers: the table of tools/mutate_kernels.py."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TOP_K = "tests/cuda/test_top_k.py"
 @dataclass(frozen=True)
 class Mutation:
     name: str
-    file: str  # of cuda/kernels
+    file: str  # in cuda/kernels
     old: str
     new: str
-    objects: tuple[str, ...]  # sources of cuda/kernels to compile again
-    tests: str
-    select: str  # pytest's -k
-    variant: str = "plain"
+    objects: tuple[str, ...] = ()  # sources in cuda/kernels whose code it changes; enough of them to notice
+    tests: str = ""  # "": those of the file (mutations.py)
+    select: str = ""  # pytest's -k; "": all of them
+    variant: str = "plain"  # the first that notices it: plain, or asan
 
 
 def on_product(name: str, file: str, old: str, new: str, type_name: str, variant: str = "plain") -> Mutation:
@@ -32,18 +32,8 @@ def on_product(name: str, file: str, old: str, new: str, type_name: str, variant
 DP4A, MMA, FLOAT, ARGS = "product_dp4a.cuh", "product_mma.cuh", "product_float.cuh", "product_args.cuh"
 W256, W32, WORDS = "weights256.cuh", "weights32.cuh", "weight_words.cuh"
 
-MUTATIONS = [
+TABLE = [
     # dp4a
-    on_product(
-        "terms read before they are written",
-        DP4A,
-        "    __syncwarp();\n    if (lane < kOutputs",
-        "    if (lane < kOutputs",
-        "Q4_K",
-    ),
-    on_product(
-        "terms written over before they are read", DP4A, "acc);\n    }\n    __syncwarp();\n", "acc);\n    }\n", "Q8_0"
-    ),
     on_product(
         "padded blocks in the chain", DP4A, "min(kTerms, n_blocks * kPerBlock - pass * kTerms)", "kTerms", "MXFP4"
     ),
@@ -140,7 +130,6 @@ MUTATIONS = [
     ),
     on_product("padded blocks on tensor cores", MMA, "if (block >= n_blocks) break;", "", "Q5_0"),
     on_product("a block ends after every group", MMA, "if (t % 2 == 1) end_block", "end_block", "Q5_K"),
-    on_product("input rows read before they are there", MMA, "  __syncthreads();\n", "", "Q4_K"),
     on_product(
         "columns beyond the last are put out",
         MMA,
@@ -333,15 +322,6 @@ MUTATIONS = [
     ),
     # groups and sums
     Mutation(
-        "a warp's total before it is there",
-        "group_slots.cu",
-        "of_warp[warp] = sum;\n  __syncthreads();",
-        "of_warp[warp] = sum;",
-        ("group_slots.cu",),
-        EXPERTS,
-        "test_grouping",
-    ),
-    Mutation(
         "missing experts are run",
         "group_slots.cu",
         "++(args.expert_data[first + i] != nullptr ? mine.active : mine.missing)",
@@ -360,24 +340,6 @@ MUTATIONS = [
         "beside",
     ),
     # rows
-    Mutation(
-        "a norm's row before it is staged",
-        "rms_norm.cu",
-        "stage[i] = x[i];\n    __syncthreads();",
-        "stage[i] = x[i];",
-        ("rms_norm.cu",),
-        ROWS,
-        "test_rms_norm",
-    ),
-    Mutation(
-        "a norm's factor before it is there",
-        "rms_norm.cu",
-        "if (threadIdx.x == 0) inverse[0] = r;\n  }\n  __syncthreads();\n  for",
-        "if (threadIdx.x == 0) inverse[0] = r;\n  }\n  for",
-        ("rms_norm.cu",),
-        ROWS,
-        "test_rms_norm",
-    ),
     Mutation(
         "post norm's weight is left out",
         "rms_norm.cu",
@@ -442,15 +404,6 @@ MUTATIONS = [
         "test_router",
     ),
     Mutation(
-        "weights before they are there",
-        "router.cu",
-        "  __syncwarp();\n  if (router.gating == RouterGating::kSoftmaxOfChosen)",
-        "  if (router.gating == RouterGating::kSoftmaxOfChosen)",
-        ("router.cu",),
-        ROWS,
-        "test_router",
-    ),
-    Mutation(
         "damaged scores pass",
         "router.cu",
         ">= kInfinityBits) atomicExch",
@@ -488,24 +441,6 @@ MUTATIONS = [
         "three",
     ),
     Mutation(
-        "maxima before they are there",
-        "attention_weights.cu",
-        "most[t + 1] = tile_most;\n  }\n  __syncthreads();",
-        "most[t + 1] = tile_most;\n  }",
-        ("attention_weights.cu",),
-        ATTENTION,
-        "long",
-    ),
-    Mutation(
-        "prefix maximum without its barrier",
-        "attention_weights.cu",
-        "value[i - step]) : value[i];\n    }\n    __syncthreads();",
-        "value[i - step]) : value[i];\n    }",
-        ("attention_weights.cu",),
-        ATTENTION,
-        "long",
-    ),
-    Mutation(
         "sinks have no share",
         "attention_weights.cu",
         "a.sinks != nullptr ? 1.0f : 0.0f",
@@ -526,39 +461,11 @@ MUTATIONS = [
     Mutation(
         "tile used before it has come",
         "attention_values.cu",
+        "gpu_cp_async_wait<kStages - 2>()",
         "gpu_cp_async_wait<kStages - 1>()",
-        "gpu_cp_async_wait<kStages>()",
         ("attention_values.cu",),
         ATTENTION,
         "long",
-    ),
-    Mutation(
-        "tile seen by its own threads only",
-        "attention_values.cu",
-        "gpu_cp_async_wait<kStages - 1>();\n    __syncthreads();",
-        "gpu_cp_async_wait<kStages - 1>();",
-        ("attention_values.cu",),
-        ATTENTION,
-        "plain",
-    ),
-    Mutation(
-        "stage written over while it is read",
-        "attention_values.cu",
-        "stage.values[j][lane], acc);\n    __syncthreads();",
-        "stage.values[j][lane], acc);",
-        ("attention_values.cu",),
-        ATTENTION,
-        "long",
-    ),
-    # best logits
-    Mutation(
-        "sorted without a barrier",
-        "top_k.cu",
-        "step /= 2) {\n      __syncthreads();",
-        "step /= 2) {",
-        ("top_k.cu",),
-        TOP_K,
-        "300",
     ),
     Mutation(
         "ties of logits go to the higher id",
