@@ -11,6 +11,7 @@
 namespace expertree {
 namespace {
 
+constexpr int32_t kLongQueue = 3;  // times max_flight_: a disk reads adjacent ranges a fifth faster so (docs/bench.md)
 constexpr int32_t kHintFlight = 2;  // a demand read waits for no more than these
 constexpr size_t kMaxHints = 4096;
 constexpr int32_t kMaxFillFailures = 8;  // then the background leaves a failing disk alone
@@ -58,18 +59,38 @@ void ExpertPager::release(int32_t slot) {
   if (cache_.pins(slot) == 0) changed_.notify_all();
 }
 
-void ExpertPager::start(int32_t slot) {
-  const ExpertKey key = cache_.key_in(slot);
-  const int32_t layer = cache_.layer_of(key);
-  const int32_t expert = key - cache_.key(layer, 0);
-  Fill& fill = fills_[static_cast<size_t>(slot)];
-  fill.n_pieces_left = kNumProjections;
-  ++n_flight_;
-  meter_.started(now_us());
+void ExpertPager::start(std::span<const int32_t> slots) {
+  for (const int32_t slot : slots) {
+    fills_[static_cast<size_t>(slot)].n_pieces_left = kNumProjections;
+    ++n_flight_;
+    meter_.started(now_us());
+  }
+  // By projection: in most files those of a layer's experts lie side by side.
   for (int32_t p = 0; p < kNumProjections; ++p) {
-    const ExpertPiece& piece = layout_.piece(layer, expert, p);
-    async_->start({piece.file, piece.offset, piece.size, memory_[static_cast<size_t>(slot)] + piece.at,
-                   static_cast<uint64_t>(slot) * kTicketStep + static_cast<uint64_t>(p)});
+    for (const int32_t slot : slots) {
+      const ExpertKey key = cache_.key_in(slot);
+      const int32_t layer = cache_.layer_of(key);
+      const ExpertPiece& piece = layout_.piece(layer, key - cache_.key(layer, 0), p);
+      async_->start({piece.file, piece.offset, piece.size, memory_[static_cast<size_t>(slot)] + piece.at,
+                     static_cast<uint64_t>(slot) * kTicketStep + static_cast<uint64_t>(p)});
+    }
+  }
+}
+
+// A few experts are started one by one, so that the first of them comes soon. Of many, as in a prompt, half of the long
+// queue at a time.
+void ExpertPager::start_demanded() {
+  std::vector<int32_t> burst;
+  while (!demanded_.empty()) {
+    const auto n_waiting = static_cast<int32_t>(demanded_.size());
+    const bool is_long = n_waiting + n_flight_ > 2 * max_flight_;
+    int32_t n = std::min(n_waiting, (is_long ? kLongQueue : 1) * max_flight_ - n_flight_);
+    if (is_long && n < kLongQueue * max_flight_ / 2) n = 0;
+    if (n <= 0) return;
+    if (!is_long) n = 1;
+    burst.assign(demanded_.begin(), demanded_.begin() + n);
+    demanded_.erase(demanded_.begin(), demanded_.begin() + n);
+    start(burst);
   }
 }
 
@@ -82,7 +103,7 @@ bool ExpertPager::start_hint() {
     if (slot < 0) continue;
     hint_bytes_left_ -= static_cast<int64_t>(layout_.file_bytes(cache_.layer_of(key)));
     ++counts_.n_hint_reads;
-    start(slot);
+    start({&slot, 1});
     return true;
   }
   return false;
@@ -91,8 +112,9 @@ bool ExpertPager::start_hint() {
 bool ExpertPager::start_background() {
   while (fill_next_ < fill_order_.size()) {
     const ExpertKey key = fill_order_[fill_next_++];
-    if (cache_.find(key) >= 0 || !cache_.has_free(cache_.class_of(key))) continue;
-    start(take(key, FillReason::kBackground));
+    if (cache_.find(key) >= 0 || cache_.is_covered(key) || !cache_.has_free(cache_.class_of(key))) continue;
+    const int32_t slot = take(key, FillReason::kBackground);
+    start({&slot, 1});
     return true;
   }
   return false;
@@ -100,10 +122,7 @@ bool ExpertPager::start_background() {
 
 void ExpertPager::pump() {
   if (stopping_) return;
-  while (!demanded_.empty() && n_flight_ < max_flight_) {
-    start(demanded_.front());
-    demanded_.pop_front();
-  }
+  start_demanded();
   if (!demanded_.empty()) return;
   while (n_flight_ < kHintFlight && start_hint()) {
   }
@@ -196,13 +215,16 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
   if (tracing_step_) trace_->add(experts);
 }
 
-ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> experts) {
+ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> used,
+                                 std::span<const int32_t> on_device) {
   ExpertLease lease(this, moe_layer);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    record_use(moe_layer, experts);
-    counts_.n_uses += static_cast<int64_t>(experts.size());
-    for (const int32_t expert : experts) {
+    record_use(moe_layer, used);
+    counts_.n_uses += static_cast<int64_t>(used.size());
+    counts_.n_device_hits += static_cast<int64_t>(on_device.size());
+    for (const int32_t expert : used) {
+      if (std::find(on_device.begin(), on_device.end(), expert) != on_device.end()) continue;
       const int32_t slot = cache_.find(cache_.key(moe_layer, expert));
       if (slot < 0) {
         ++counts_.n_misses;
@@ -219,11 +241,19 @@ ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> exp
   return lease;
 }
 
+ExpertLease ExpertPager::borrow(int32_t moe_layer, std::span<const int32_t> experts) {
+  ExpertLease lease(this, moe_layer);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lease.unplaced_.assign(experts.rbegin(), experts.rend());
+  lease.place();
+  return lease;
+}
+
 void ExpertPager::hint(int32_t moe_layer, std::span<const int32_t> experts, float priority) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = experts.size(); i-- > 0;) {  // of equal ones the last is read first
     const ExpertKey key = cache_.key(moe_layer, experts[i]);
-    if (cache_.find(key) >= 0) continue;
+    if (cache_.find(key) >= 0 || cache_.is_covered(key)) continue;
     ++counts_.n_hints;
     if (!gate_.is_open() || hints_.size() >= kMaxHints) continue;
     hints_.push_back({key, priority});
@@ -241,7 +271,16 @@ bool ExpertPager::wants_hints() const {
 // ---- For others.
 
 ExpertState ExpertPager::state(int32_t moe_layer, int32_t expert) const {
-  return states_[static_cast<size_t>(cache_.key(moe_layer, expert))].load(std::memory_order_relaxed);
+  const auto key = static_cast<size_t>(cache_.key(moe_layer, expert));
+  if (on_device_[key].load(std::memory_order_relaxed)) return ExpertState::kOnDevice;
+  return states_[key].load(std::memory_order_relaxed);
+}
+
+void ExpertPager::set_on_device(int32_t moe_layer, int32_t expert, bool on_device) {
+  const ExpertKey key = cache_.key(moe_layer, expert);
+  on_device_[static_cast<size_t>(key)].store(on_device, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cache_.set_covered(key, on_device);
 }
 
 void ExpertPager::set_policy(const std::string& name) {
@@ -298,9 +337,21 @@ void ExpertPager::record_run(int64_t n_experts, int64_t n_rows, int64_t us) {
   if (n_rows != n_experts) step_is_single_ = false;
 }
 
+void ExpertPager::record_device_run(int64_t n_experts, int64_t n_rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  counts_.n_device_runs += n_experts;
+  counts_.n_device_rows += n_rows;
+  if (n_rows != n_experts) step_is_single_ = false;
+}
+
+void ExpertPager::set_device_costs(const ExpertCosts& costs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  device_costs_ = costs;
+}
+
 ExpertCosts ExpertPager::costs() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ExpertCosts costs;
+  ExpertCosts costs = device_costs_;
   costs.read_bytes_per_second = meter_.bytes_per_second();
   run_cost_.get(&costs.run_base_seconds, &costs.run_row_seconds);
   costs.step_seconds = step_seconds_;

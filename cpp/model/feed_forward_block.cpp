@@ -1,4 +1,5 @@
 // The feed-forward part of a layer: dense, or a mixture of experts.
+#include "cpp/base/scratch.h"
 #include "cpp/model/forward.h"
 
 namespace expertree {
@@ -20,8 +21,8 @@ void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
 // Of normed_, into output_.
 void Forward::feed_forward(const FeedForwardWeights& w, int64_t n_ff) {
   const int64_t n = normed_.rows();
-  gate_.resize(static_cast<size_t>(n * n_ff));
-  up_.resize(static_cast<size_t>(n * n_ff));
+  fit(&gate_, static_cast<size_t>(n * n_ff));
+  fit(&up_, static_cast<size_t>(n * n_ff));
   output_.resize(static_cast<size_t>(n * h_.n_embd));
   const CpuBackend::Product in[] = {{w.gate, gate_.data(), n_ff}, {w.up, up_.data(), n_ff}};
   backend_.matmul(normed_, in);

@@ -8,12 +8,6 @@
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
-namespace {
-
-// Rows of one chunk: bounds the scratch; large enough that weights are read few times in a long prefill.
-constexpr int64_t kChunkRows = 512;
-
-}  // namespace
 
 Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_) {
   for (const LayerParameters& layer : h_.layers) {

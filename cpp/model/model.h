@@ -12,6 +12,7 @@
 
 #include "cpp/backend/cpu_backend.h"
 #include "cpp/experts/expert_pager.h"
+#include "cpp/experts/vram_tier.h"
 #include "cpp/io/gguf_reader.h"
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/rope.h"
@@ -29,7 +30,9 @@ struct ModelOptions {
   // budget_bytes holds, or with leave_margin less of it: what leaves room for the system and a session.
   PagerOptions experts;
   bool leave_margin = false;
+  VramOptions vram;
   int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
+  CacheTypes cache_types;      // of every session
   uint64_t reserve_bytes = 0;  // with leave_margin: what drafters will take beside
   FileOpener open = open_file;
 };
@@ -99,11 +102,20 @@ class Model {
   // factors, which are worse for short texts, the longest that does not.
   int64_t default_context() const;
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
+  CacheTypes cache_types() const { return cache_types_; }
+  // A state for n_ctx positions, and what it takes.
+  SequenceState new_state(int64_t n_ctx) const { return SequenceState(h_, n_ctx, cache_types_); }
+  uint64_t state_bytes(int64_t n_ctx) const { return SequenceState::bytes_needed(h_, n_ctx, cache_types_); }
   const char* isa() const { return backend_->kernels().name; }
   int n_threads() const { return backend_->n_threads(); }
   uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
   // nullptr for a model without experts.
   ExpertPager* experts() const { return experts_.get(); }
+  // nullptr: none are kept on a device, and vram_note() says why where a device was asked for.
+  VramTier* vram() const { return vram_.get(); }
+  const std::string& vram_note() const { return vram_note_; }
+  // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
+  void load_experts(const std::function<void()>& check_stop);
 
   // Of experts, of all other weights.
   uint64_t size_bytes() const { return weight_bytes() + (experts_ ? experts_->stats().budget_bytes : 0); }
@@ -121,17 +133,22 @@ class Model {
 
  private:
   friend class Forward;
-  Model(std::string path, std::shared_ptr<CpuBackend> backend);
+  Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types);
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
   void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
+  void open_vram(const VramOptions& options, const PagerOptions& experts);
+  void make_vram(const VramOptions& options, const PagerOptions& experts);
 
   std::string path_;
+  CacheTypes cache_types_;
   HyperParameters h_;
   ModelWeights weights_;
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
   SharedParts parts_of_drafters_;
+  std::unique_ptr<VramTier> vram_;
+  std::string vram_note_;
   std::unique_ptr<Rope> rope_;
   std::unique_ptr<Rope> rope_long_;  // of contexts beyond the original one; nullptr: as rope_
   std::unique_ptr<Rope> rope_windowed_;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "cpp/base/clock.h"
+#include "cpp/base/scratch.h"
 #include "cpp/kernels/canonical_math.h"
 #include "cpp/model/forward.h"
 
@@ -14,18 +15,22 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = weights(layer).moe;
   route(chunk, layer);
   group_by_expert(chunk);
-  outputs_.resize(static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
+  fit(&outputs_, static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
   std::vector<int32_t> used;
   for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
     if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
   }
-  ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read the missing ones
-  hint_next_layer(chunk, layer);
-  run_beside(chunk, layer);
-  Activations& inputs = expert_inputs(chunk, w);
-  const auto check_stop = [&chunk] { chunk.check_stop(); };
-  for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
-    run_experts(w, inputs, wave);
+  if (m_.vram_ != nullptr) {
+    mixture_with_device(chunk, layer, used);
+  } else {
+    ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read missing ones
+    hint_next_layer(chunk, layer);
+    run_beside(chunk, layer);
+    Activations& inputs = expert_inputs(chunk, w);
+    const auto check_stop = [&chunk] { chunk.check_stop(); };
+    for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
+      run_experts(w, inputs, wave);
+    }
   }
   sum_experts(chunk, w);
 }
@@ -104,8 +109,8 @@ void Forward::run_experts(const MoeWeights& w, Activations& inputs, std::span<co
   };
   int64_t n_rows = 0;
   for (const int32_t e : experts) n_rows += size_of(e);
-  gate_.resize(static_cast<size_t>(n_rows * n_ff));
-  up_.resize(static_cast<size_t>(n_rows * n_ff));
+  fit(&gate_, static_cast<size_t>(n_rows * n_ff));
+  fit(&up_, static_cast<size_t>(n_rows * n_ff));
   wave_rows_.resize(static_cast<size_t>(n_rows));
   std::iota(wave_rows_.begin(), wave_rows_.end(), 0);
   std::vector<CpuBackend::Product> in;

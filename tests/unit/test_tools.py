@@ -26,6 +26,18 @@ def write(root, files):
         (root / name).write_text(text)
 
 
+# ---- soak.py
+
+
+def test_a_soak_counts_memory_and_answers(tiny):
+    model = tiny(arch="qwen3moe", format="Q8_0", n_experts=16)
+    done = run("soak.py", model, "--ram", "60KiB", "--minutes", "0.05", "--context", "1024", "--json")
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout.splitlines()[-1])
+    assert row["turns"] > 0 and row["evictions"] > 0 and row["different_answers"] == 0
+    assert 0 < row["resident_bytes"] <= row["peak_bytes"]
+
+
 # ---- bench_batch.py
 
 

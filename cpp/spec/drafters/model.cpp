@@ -18,7 +18,7 @@ int64_t draft_context(const Model& draft, int64_t n_ctx) {
 ModelDrafter::ModelDrafter(std::shared_ptr<const DraftModel> draft, int64_t target_vocabulary, int64_t n_ctx)
     : draft_(std::move(draft)),
       model_(draft_->model),
-      state_(model_->hyperparameters(), draft_context(*model_, n_ctx)),
+      state_(model_->new_state(draft_context(*model_, n_ctx))),
       ranker_(model_->path(), {}, model_->hyperparameters().n_vocab, target_vocabulary) {}
 
 // Runs what the state lacks of the history, its last token in any case, and keeps it.
@@ -91,8 +91,7 @@ TokenTree ModelDrafter::draft(std::span<const int32_t> history, const DraftLimit
 }
 
 uint64_t ModelDrafter::memory_bytes() const {
-  return model_->size_bytes() + SequenceState::bytes_needed(model_->hyperparameters(), state_.n_ctx()) +
-         ranker_.memory_bytes();
+  return model_->size_bytes() + model_->state_bytes(state_.n_ctx()) + ranker_.memory_bytes();
 }
 
 std::unique_ptr<Drafter> make_model_drafter(const std::string& argument, const std::shared_ptr<Model>& target,
@@ -105,6 +104,7 @@ std::unique_ptr<Drafter> make_model_drafter(const std::string& argument, const s
         ModelOptions options;
         options.n_threads = target->n_threads();
         options.isa = target->isa();
+        options.cache_types = target->cache_types();
         return std::make_shared<const DraftModel>(DraftModel{Model::load(argument, options, nullptr)});
       },
       [](const DraftModel& d) { return d.model->size_bytes(); });

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from expertree.cli.options import check_draft, command
+from expertree.cli.options import CacheOptions, check_draft, command
 from expertree.drafting_memory import drafting_parts, part_label
 from expertree.inspect_model import describe, render
 from expertree.memory_size import parse_size
@@ -29,6 +29,7 @@ def inspect(
         list[str] | None,
         typer.Option("--ram", metavar="SIZE", help="Predict for this budget of memory for experts; repeatable."),
     ] = None,
+    cache: CacheOptions,
     draft: Annotated[
         str | None,
         typer.Option("--draft", metavar="NAME", callback=check_draft, help="Reckon with this drafter's memory, too."),
@@ -50,7 +51,8 @@ def inspect(
     path = resolve_model(model, Console(stderr=True, highlight=False))
     parts = drafting_parts(draft, None, path, ctx)
     drafting = {part_label(part.name): part.weight_bytes + part.state_bytes for part in parts}
-    description = describe(path, ctx, budgets=[_budget(text) for text in ram or []], drafting=drafting)
+    budgets = [_budget(text) for text in ram or []]
+    description = describe(path, ctx, budgets=budgets, cache_types=cache.types, drafting=drafting)
     if as_json:
         print(json.dumps({"schema": SCHEMA, **dataclasses.asdict(description)}))
     else:

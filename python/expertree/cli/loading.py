@@ -13,7 +13,7 @@ from rich.text import Text
 
 from expertree.cli.options import ModelOptions
 from expertree.drafting_memory import drafting_bytes
-from expertree.errors import DeviceError, UnsupportedError
+from expertree.errors import DeviceError
 from expertree.model import Model
 from expertree.models import resolve_model
 
@@ -27,8 +27,6 @@ def load_model(name_or_path: str | None, options: ModelOptions, drafts: Mapping[
     """
     console = Console(stderr=True, highlight=False)
     path = resolve_model(name_or_path, console)
-    if options.vram not in (None, "0"):
-        raise UnsupportedError(f"--vram {options.vram}: this build has no GPU backend; leave it out")
     reserve = 0
     if drafts is not None and options.ram in (None, "auto"):
         reserve = drafting_bytes(drafts.get("draft"), drafts.get("predict"), path, options.ctx or _USUAL_CONTEXT)
@@ -40,8 +38,10 @@ def load_model(name_or_path: str | None, options: ModelOptions, drafts: Mapping[
             ram=options.ram or "auto",
             policy=options.policy or "auto",
             record=True,
+            vram=options.vram or 0,
             isa=options.isa,
             n_ctx=options.ctx,
+            cache_type=options.types,
             pre=options.pre,
             reserve=reserve,
             progress=report,

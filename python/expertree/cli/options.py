@@ -35,12 +35,6 @@ def check_budget(text: str | None) -> str | None:
     return text
 
 
-def _check_size(text: str | None) -> str | None:
-    if text is not None and text != "all" and parse_size(text) is None:
-        raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB or all")
-    return text
-
-
 def _check_policy(name: str | None) -> str | None:
     from expertree.model import policy_names
 
@@ -90,6 +84,14 @@ def _check_isa(name: str | None) -> str | None:
     return name
 
 
+def _check_cache_type(name: str | None) -> str | None:
+    from expertree.kv_cache import CACHE_TYPES
+
+    if name is not None and name not in CACHE_TYPES:
+        raise typer.BadParameter(f"{name!r} is no format of the KV cache; there are: {', '.join(CACHE_TYPES)}")
+    return name
+
+
 def _check_number(value: float | None) -> float | None:
     if value is not None and value - value != 0:
         raise typer.BadParameter(f"{value} is no finite number")
@@ -134,7 +136,35 @@ class OptionGroup:
 
 
 @dataclass(frozen=True)
-class ModelOptions(OptionGroup):
+class CacheOptions(OptionGroup):
+    """In what format keys and values are kept."""
+
+    cache_type: Annotated[
+        str | None,
+        _model(
+            "--cache-type",
+            metavar="NAME",
+            callback=_check_cache_type,
+            help="Format of the KV cache: f32, f16 (half the memory) or q8_0 (a quarter). Default: f32.",
+        ),
+    ] = None
+    cache_type_k: Annotated[
+        str | None,
+        _model("--cache-type-k", "-ctk", metavar="NAME", callback=_check_cache_type, help="The same, of keys alone."),
+    ] = None
+    cache_type_v: Annotated[
+        str | None,
+        _model("--cache-type-v", "-ctv", metavar="NAME", callback=_check_cache_type, help="The same, of values alone."),
+    ] = None
+
+    @property
+    def types(self) -> tuple[str, str]:
+        both = self.cache_type or "f32"
+        return self.cache_type_k or both, self.cache_type_v or both
+
+
+@dataclass(frozen=True)
+class ModelOptions(CacheOptions):
     """How a model is loaded."""
 
     threads: Annotated[int, _model("--threads", min=0, metavar="N", help="Worker threads. Default: one per core.")] = 0
@@ -163,7 +193,12 @@ class ModelOptions(OptionGroup):
     ] = None
     vram: Annotated[
         str | None,
-        _model("--vram", metavar="SIZE", callback=_check_size, help="GPU memory for expert weights; 0 for none."),
+        _model(
+            "--vram",
+            metavar="SIZE",
+            callback=check_budget,
+            help="GPU memory for expert weights: 6GiB, all, or auto, what is free there. Default: 0, none.",
+        ),
     ] = None
     isa: Annotated[
         str | None,
