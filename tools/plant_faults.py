@@ -40,6 +40,8 @@ CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
+GUARD = "tests/unit/test_guard.py"
+BY_HAND = "tests/unit/test_selectors_by_hand.py"
 MERGED_DRAFTERS = "tests/unit/test_merged_drafters.py"
 JOINT = "tests/equivalence/test_joint_steps.py"
 DRAFTING = "tests/unit/test_drafting.py"
@@ -293,6 +295,13 @@ FAULTS = [Fault(*row) for row in (
      "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
     ("moespec", "the budget does not reach the router", SESSION_STEP,
      "      wanted_.most_experts = speculation()->most_experts();\n", "", (MOESPEC,)),
+    # The guard of residency, and its acceptance by depth.
+    ("guard", "plain decoding would have missed nothing", "cpp/spec/back_off.cpp",
+     "- outcome.kept_misses * plain_miss)", ")", (GUARD,)),
+    ("guard", "credit has no end", "cpp/spec/back_off.cpp",
+     "std::max(-kMostCredit, account_ + std", "(account_ + std", (BY_HAND,)),
+    ("guard", "all depths have one map", "cpp/spec/acceptance_fit.cpp",
+     "+ offset_ + deviation(depth));", "+ offset_);", (GUARD,)),
     # Several drafters in a tree.
     ("merged", "a node's score is the last drafter's alone", MERGED,
      "scores[static_cast<size_t>(place[v])] += weights_", "scores[static_cast<size_t>(place[v])] = weights_",
