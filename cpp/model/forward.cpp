@@ -5,9 +5,21 @@
 #include <cmath>
 
 #include "cpp/base/error.h"
+#include "cpp/kernels/canonical.h"
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
+namespace {
+
+// Of a layer norm (canonical.h, C6).
+void take_mean_off(float* x, int64_t n) {
+  float lane[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lane[i % kLanes] = lane[i % kLanes] + x[i];
+  const float mean = combine_lanes(lane) / static_cast<float>(n);
+  for (int64_t i = 0; i < n; ++i) x[i] = x[i] - mean;
+}
+
+}  // namespace
 
 Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_) {
   for (const LayerParameters& layer : h_.layers) {
@@ -154,6 +166,11 @@ void Forward::rotary_angles(const Chunk& chunk) {
 }
 
 void Forward::norm(const float* x, const FloatVector& weight, const FloatVector& bias, Activations* y) const {
+  if (h_.layer_norm) {
+    std::copy_n(x, y->rows() * y->n(), y->data());
+    backend_.for_rows(y->rows(), y->n(), [&](int64_t r) { take_mean_off(y->row(r), y->n()); });
+    x = y->data();
+  }
   backend_.rms_norm(x, weight.data(), h_.rms_eps, y);
   if (bias.empty()) return;
   backend_.pool().parallel_for(y->rows(), [&](int64_t r) {
