@@ -23,6 +23,7 @@ __device__ void softmax(float* p, int n) {
   for (int i = lane; i < n; i += 32) p[i] = canonical_exp(__fsub_rn(p[i], most));
   __syncwarp();
   const float sum = sum16(p, n);
+  __syncwarp();
   for (int i = lane; i < n; i += 32) p[i] = __fdiv_rn(p[i], sum);
   __syncwarp();
 }
