@@ -11,6 +11,8 @@ from expertree._core import _testing
 
 N_EMBD, N_FF, N_EXPERTS, N_SLOTS, N_INPUTS, MAX_PAIRS = 64, 32, 6, 4, 5, 24
 LAYERS = ([("Q8_0", N_FF, N_EMBD), ("Q8_0", N_FF, N_EMBD), ("Q8_0", N_EMBD, N_FF)],) * 2
+
+
 @pytest.fixture(autouse=True)
 def _device() -> None:
     library()
