@@ -48,9 +48,13 @@ def dropped_waits() -> Iterator[Mutation]:
             yield Mutation(f"no {match[1]} at line {line}", file.name, old, new)
 
 
-def tests_of(file: str) -> list[str]:
-    names = next(tests for start, tests in TESTS.items() if file.startswith(start))
-    return [f"tests/cuda/{name}" for name in names.split()]
+def tests_of(mutation: Mutation) -> list[str]:
+    """Arguments of pytest."""
+    select = ["-k", mutation.select] if mutation.select else []
+    if mutation.tests:
+        return [mutation.tests, *select]
+    names = next(tests for start, tests in TESTS.items() if mutation.file.startswith(start))
+    return [*(f"tests/cuda/{name}" for name in names.split()), *select]
 
 
 class Workshop:
@@ -118,14 +122,14 @@ class Workshop:
 def check(mutations: list[Mutation], workshop: Workshop) -> int:
     """Number of mutations that nothing noticed."""
     variants = {"": "plain", "_asan": "asan", "_tsan": "tsan"}
-    for tests in sorted({tuple(tests_of(mutation.file)) for mutation in mutations}):
+    for tests in sorted({tuple(tests_of(mutation)) for mutation in mutations}):
         if failed := workshop.failed(list(tests), ""):
             raise RuntimeError(f"the tests must pass before a mutation is planted: {failed}")
     missed = 0
     for mutation in mutations:
         workshop.plant(mutation)
         for variant, name in variants.items():
-            if failed := workshop.failed(tests_of(mutation.file), variant):
+            if failed := workshop.failed(tests_of(mutation), variant):
                 print(f"{mutation.file} | {mutation.name} | {name} | {failed}", flush=True)
                 break
         else:

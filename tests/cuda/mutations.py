@@ -5,7 +5,9 @@ Every barrier and wait of cuda/kernels is dropped in turn by itself; the table a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kernel_mutations import TABLE, Mutation
+
+__all__ = ["TABLE", "TESTS", "UNNOTICED", "Mutation"]
 
 # Which tests a file's mutations are run with: the first key that the file's name starts with.
 TESTS = {
@@ -18,16 +20,6 @@ TESTS = {
     "": "test_rows.py",
 }
 
-
-@dataclass(frozen=True)
-class Mutation:
-    name: str
-    file: str  # in cuda/kernels
-    old: str
-    new: str
-
-
-TABLE: list[Mutation] = []
 
 # Barriers that can be dropped unnoticed, as file:text of the line before it, and why they stand.
 UNNOTICED: dict[str, str] = {}
