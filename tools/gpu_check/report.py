@@ -21,6 +21,11 @@ def markdown(found: dict[str, Any]) -> str:
         lines += [f"| {result['model']} | {result['status']} |" for result in data["models"]]
     if data.get("decode"):
         lines += _decode(data["decode"])
+    if data.get("selectors"):
+        lines += ["", "## Selectors, half of the experts on the device", ""]
+        lines += ["| selector | tokens/s | steps | same text |", "| --- | ---: | ---: | --- |"]
+        for r in data["selectors"]:
+            lines.append(f"| {r['selector']} | {r['tokens_per_s']:.1f} | {r['steps']} | {r['same_text']} |")
     failed = [step for step in found["steps"] if step.get("said") and not step["status"].startswith("passed")]
     for step in failed:
         lines += ["", f"## What {step['step']} said", "", "```", step["said"], "```"]
@@ -50,14 +55,11 @@ def _decode(decode: dict[str, Any]) -> list[str]:
     for share in decode["shares"]:
         name = "CPU alone" if share["share"] == 0 else f"{100 * share['share']:.0f}%"
         if share["fault"]:
-            lines.append(f"| {name} | {share['fault'].splitlines()[-1]} | | | |")
+            lines.append(f"| {name} | {share['fault'].strip('─╰╯│ ').splitlines()[-1]} | | | |")
         first: dict[str, float] = {}
         for result in share["results"]:
             first.setdefault(result["test"], result["seconds"])
             cost = result["seconds"] / first[result["test"]]
             figures = f"{result['tokens_per_second']:.1f} | {cost:.2f}"
             lines.append(f"| {name} | {result['test']} | {result['n']} | {figures} |")
-    fault = decode["selectors"]["fault"]
-    if fault:
-        lines += ["", f"Selectors: {fault.splitlines()[-1]}"]
     return lines

@@ -66,7 +66,8 @@ def steps(folder: Path, tiny: bool) -> list[Step]:
         Step("models", [*script, str(HERE / "check_models.py"), *small], 120),
         *[checker_step(checker, tiny) for checker in CHECKERS],
         Step("kernel times", [*script, str(HERE / "time_kernels.py"), *small], 90),
-        Step("decode", [*script, str(HERE / "measure_decode.py"), str(folder / "model.gguf"), *small], 300),
+        Step("decode", [*script, str(HERE / "measure_decode.py"), str(folder / "model.gguf"), *small], 240),
+        Step("selectors", [*script, str(HERE / "measure_selectors.py"), str(folder / "model.gguf"), *small], 90),
     ]
 
 
@@ -115,7 +116,7 @@ def main() -> int:
         for step in steps(folder, options.tiny):
             if options.only and step.name not in options.only:
                 continue
-            if step.name == "decode":
+            if step.name in ("decode", "selectors") and not (folder / "model.gguf").exists():
                 synthetic_model(folder, options.tiny).rename(folder / "model.gguf")
             results.append(run(step, end - time.monotonic()))
             print(f"{step.name}: {results[-1]['status']} ({results[-1]['seconds']:.0f} s)", flush=True)
