@@ -28,6 +28,7 @@ class Recorder:
         shape = (len(self.moe), n_experts)
         self.sums = {name: np.zeros(shape, np.int64) for name in ("uses", "rows", "hits", "late", "misses")}
         self.resident = np.zeros(shape)
+        self.initial = np.zeros(shape, bool)
         self.layer_seconds = np.zeros((n_layers, len(KINDS), len(ZONES)))
         self.steps, self.nodes, self.routing, self.events, self.reads = [], [], [], [], []
         self.last = None
@@ -109,6 +110,7 @@ class Recorder:
             session=session,
             start=self.clock,
             position=position,
+            last_token=int(self.rng.integers(1000)),
             zone_seconds=np.zeros(len(ZONES)),
             memory_bytes=np.array([160, self.n_slots, 40, 60])[: len(PURPOSES)] * MB,
             **{f"{name}_by_depth": np.zeros(self.depth, np.int32) for name in ("drafted", "verified", "accepted")},
@@ -189,7 +191,7 @@ def sample_profile(seed=1, *, n_layers=13, n_experts=32, n_used=4, share=0.4, n_
     tables = {
         "steps": columns,
         "layers": {"zone_seconds": r.layer_seconds},
-        "experts": {**r.sums, "resident": (r.resident / len(r.steps)).astype(np.float32)},
+        "experts": {**r.sums, "initial": r.initial, "resident": (r.resident / len(r.steps)).astype(np.float32)},
         "nodes": _columns(r.nodes, ("step", "token", "parent", "depth", "score", "verified", "accepted"), "iiiif??"),
         "routing": {
             **_columns([row[:3] for row in r.routing], ("step", "token", "node"), "iii"),
@@ -209,7 +211,7 @@ def _columns(rows, names, dtypes):
 
 def _facts(r, drafting):
     n_moe = len(r.moe)
-    session = {"category": "chat", "draft": None, "select": None, "predict": None, "n_ctx": 512, "threads_index": 0}
+    session = {"category": "chat", "draft": None, "select": None, "predict": None, "n_ctx": 512}
     drafted = {**session, "draft": "ngram", "select": "residency", "predict": "last"} if drafting else session
     return {
         "model": {

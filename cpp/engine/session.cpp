@@ -7,6 +7,7 @@
 
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
+#include "cpp/engine/step_profile.h"
 
 namespace expertree {
 namespace {
@@ -40,6 +41,7 @@ class Busy {
 
 Session::Session(std::shared_ptr<Model> model, int64_t n_ctx, const SamplerOptions& options)
     : model_(std::move(model)),
+      id_(model_->next_session_id()),
       state_(model_->hyperparameters(), checked_context(n_ctx)),
       sampler_options_(options),
       sampler_(options, model_->hyperparameters().n_vocab) {}
@@ -70,6 +72,7 @@ void Session::forward(const TokenBatch& batch, Keep keep, ForwardRequest request
     if (cancelled_.exchange(false)) throw Error(ErrorCode::kCancelled, "stopped on request");
     if (interrupt_check_) interrupt_check_();
   };
+  request.recorder = recorder_;
   state_.begin(batch, keep);
   try {
     model_->forward(state_, batch, request, result);
@@ -89,8 +92,14 @@ void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
   forward(batch, Keep::kAll, std::move(request), &result);
   std::vector<int32_t> path(tokens.size());
   std::iota(path.begin(), path.end(), 0);
-  state_.commit(path);
-  if (speculation_ != nullptr) speculation_->observe(batch, result, path);
+  {
+    const ZoneScope zone(recorder_, Zone::kCommit);
+    state_.commit(path);
+  }
+  if (speculation_ != nullptr) {
+    const ZoneScope zone(recorder_, Zone::kDraft);
+    speculation_->observe(batch, result, path);
+  }
   if (logits != LogitRows::kNone) last_logits_ = std::move(result.logits);
 }
 
@@ -124,6 +133,7 @@ void Session::catch_up() {
   const int64_t n_run = state_.n_committed();
   if (n_seen == n_run) return;
   ET_CHECK(n_seen < n_run);  // truncate has it forget
+  const ZoneScope zone(recorder_, Zone::kDraft);
   if (!speculation_->needs_features()) {
     speculation_->observe(std::span(tokens_).subspan(static_cast<size_t>(n_seen), static_cast<size_t>(n_run - n_seen)));
     return;
@@ -149,11 +159,13 @@ void Session::prefill(std::span<const int32_t> tokens) {
                                                 "; shorten it, or load the model with a larger context (--ctx)");
   }
   const int64_t start = now_us();
+  StepProfile profile(*model_, id_, static_cast<int64_t>(tokens_.size()), &recorder_);
   catch_up();
   std::vector<int32_t> to_run(tokens_.begin() + state_.n_committed(), tokens_.end());
   to_run.insert(to_run.end(), tokens.begin(), tokens.end());
   if (tokens.empty()) TokenBatch::make(tokens, {}, 1);  // says that there are none
   append(to_run);
+  profile.finish(StepKind::kPrefill, tokens, state_, nullptr);
   std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   stats_.prefill_us += now_us() - start;
@@ -173,6 +185,7 @@ std::optional<StepRecord> Session::step(const StepRequest& request) {
   const auto n_tokens = static_cast<int64_t>(tokens_.size());
   if (n_tokens > n_ctx()) return std::nullopt;
   const int64_t start = now_us();
+  StepProfile profile(*model_, id_, n_tokens, &recorder_);
   catch_up();
   StepRecord record;
   if (speculation_ == nullptr || state_.n_committed() == n_tokens) {
@@ -181,6 +194,7 @@ std::optional<StepRecord> Session::step(const StepRequest& request) {
     run_up_to(n_tokens - 1);
     speculate(request, &record);
   }
+  profile.finish(speculation_ == nullptr ? StepKind::kDecode : StepKind::kSpeculate, record.tokens, state_, &record);
   std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.insert(tokens_.end(), record.tokens.begin(), record.tokens.end());
   stats_.decode_us += now_us() - start;
@@ -199,6 +213,7 @@ void Session::sample_next(StepRecord* record) {
   const auto n_tokens = static_cast<int64_t>(tokens_.size());
   record->n_rows = n_tokens - state_.n_committed();
   run_up_to(n_tokens);
+  const ZoneScope zone(recorder_, Zone::kSample);
   record->tokens = {sampler_.sample(last_logits_.data(), n_tokens, TokenHistory{tokens_, {}})};
   record->verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
 }
@@ -206,7 +221,7 @@ void Session::sample_next(StepRecord* record) {
 // All but the last token have been run.
 void Session::speculate(const StepRequest& request, StepRecord* record) {
   const int64_t room = std::min(request.max_tokens - 1, n_ctx() - static_cast<int64_t>(tokens_.size()));
-  speculation_->propose(tokens_, room, sampler_, record);
+  speculation_->propose(tokens_, room, sampler_, recorder_, record);
   const int64_t start = now_us();
   const TokenBatch batch = verification_batch(tokens_.back(), record->tree, record->selected, sampler_.n_vocab());
   record->n_rows = batch.size();
@@ -216,6 +231,7 @@ void Session::speculate(const StepRequest& request, StepRecord* record) {
   forward(batch, Keep::kAnyPath, std::move(wanted), &verified_);
   VerifiedPath path;
   try {
+    const ZoneScope zone(recorder_, Zone::kSample);
     path = verify(record->tree, record->selected, verified_.logits.data(), tokens_,
                   {request.max_tokens, request.end_tokens}, sampler_);
   } catch (...) {
@@ -223,6 +239,7 @@ void Session::speculate(const StepRequest& request, StepRecord* record) {
     throw;
   }
   const int64_t n_before = state_.n_committed();
+  const ZoneScope zone(recorder_, Zone::kCommit);
   state_.commit(path.rows);
   const float* last = verified_.logits.data() + path.rows.back() * sampler_.n_vocab();
   const std::vector<float> logits_before = std::exchange(last_logits_, {last, last + sampler_.n_vocab()});
@@ -230,7 +247,7 @@ void Session::speculate(const StepRequest& request, StepRecord* record) {
   record->accepted = std::move(path.nodes);
   record->verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
   try {
-    speculation_->learn(batch, verified_, path.rows, record);
+    speculation_->learn(batch, verified_, path.rows, recorder_, record);
   } catch (...) {
     state_.truncate(n_before);
     speculation_->forget(state_.n_committed());
@@ -271,6 +288,7 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   const Busy busy(busy_);
   require_nothing_pending();
   const TokenBatch batch = TokenBatch::make(tokens, parents, model_->hyperparameters().n_vocab);
+  StepProfile profile(*model_, id_, static_cast<int64_t>(tokens_.size()), &recorder_);
   catch_up();
   run_up_to(static_cast<int64_t>(tokens_.size()));
   ForwardRequest request;
@@ -279,6 +297,7 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   forward(batch, Keep::kAnyPath, std::move(request), &result);
   pending_ = batch.tokens;
   pending_logits_ = result.logits;
+  profile.finish(StepKind::kEvaluate, {}, state_, nullptr);
   return result;
 }
 

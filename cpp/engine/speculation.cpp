@@ -7,6 +7,7 @@
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
 #include "cpp/model/sequence_state.h"
+#include "cpp/profile/step_recorder.h"
 
 namespace expertree {
 namespace {
@@ -148,26 +149,37 @@ int64_t Speculation::count_experts(const TokenBatch& batch, const ForwardResult&
   return std::ranges::count(used, true);
 }
 
-void Speculation::propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record) {
-  const int64_t start = now_us();
+void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record) {
   align();
-  if (max_depth > 0 && selector_->wants_draft()) {
-    DraftLimits limits = limits_;
-    limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
-    limits.least_score = selector_->least_score();
-    record->tree = drafter_->draft(history, limits, sampler);
-    record->tree.check(drafter_->name(), sampler.n_vocab());
-    if (record->tree.size() > limits.max_nodes ||
-        std::ranges::any_of(record->tree.depths, [&](int32_t depth) { return depth > limits.max_depth; })) {
-      record->tree = record->tree.best(limits.max_nodes, limits.max_depth);
-    }
+  if (max_depth <= 0 || !selector_->wants_draft()) return;
+  DraftLimits limits = limits_;
+  limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
+  limits.least_score = selector_->least_score();
+  record->tree = drafter_->draft(history, limits, sampler);
+  record->tree.check(drafter_->name(), sampler.n_vocab());
+  if (record->tree.size() > limits.max_nodes ||
+      std::ranges::any_of(record->tree.depths, [&](int32_t depth) { return depth > limits.max_depth; })) {
+    record->tree = record->tree.best(limits.max_nodes, limits.max_depth);
+  }
+}
+
+void Speculation::propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecorder* recorder,
+                          StepRecord* record) {
+  const int64_t start = now_us();
+  {
+    const ZoneScope zone(recorder, Zone::kDraft);
+    draft(history, max_depth, sampler, record);
   }
   record->draft_seconds = seconds_since(start);
   before_ = pager_stats();
   if (model_->experts() != nullptr) cost_.set_costs(model_->experts()->costs());
   if (record->tree.size() == 0) return;
   const int64_t drafted = now_us();
-  if (predictor_ != nullptr) record->predicted = predictor_->predict(history.back(), record->tree);
+  if (predictor_ != nullptr) {
+    const ZoneScope zone(recorder, Zone::kPredict);
+    record->predicted = predictor_->predict(history.back(), record->tree);
+  }
+  const ZoneScope zone(recorder, Zone::kSelect);
   record->selected = selector_->select(record->tree, record->predicted, cost_);
   record->tree.check_selection(selector_->name(), record->selected);
   hint_experts(*record);
@@ -211,9 +223,12 @@ void Speculation::judge_prediction(const ExpertSets& predicted, const ForwardRes
 }
 
 void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows,
-                        StepRecord* record) {
+                        StepRecorder* recorder, StepRecord* record) {
   const int64_t start = now_us();
-  observe(batch, result, rows);
+  {
+    const ZoneScope zone(recorder, Zone::kDraft);
+    observe(batch, result, rows);
+  }
   record->draft_seconds += seconds_since(start);
   const PagerStats after = pager_stats();
   record->n_experts = count_experts(batch, result);

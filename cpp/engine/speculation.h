@@ -69,15 +69,18 @@ class Speculation {
   void observe(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
 
   // Drafts at most `max_depth` deep below the last token of `history`, predicts and selects; fills in the record.
-  void propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record);
+  void propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecorder* recorder,
+               StepRecord* record);
   // After the step, however many nodes it verified: the kept rows of its batch, and how it went.
-  void learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows, StepRecord* record);
+  void learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows,
+             StepRecorder* recorder, StepRecord* record);
 
  private:
   bool predictor_wants_hidden() const { return predictor_ != nullptr && predictor_->wants_hidden(); }
   PagerStats pager_stats() const;
   void hint_experts(const StepRecord& record) const;
   void judge_prediction(const ExpertSets& predicted, const ForwardResult& result, int64_t n_rows);
+  void draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record);
   void align();
   void observe_experts(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
   int64_t count_experts(const TokenBatch& batch, const ForwardResult& result) const;

@@ -33,6 +33,7 @@ int32_t ExpertPager::take(ExpertKey key, FillReason reason) {
   set_state(key, ExpertState::kInFlight);
   Fill& fill = fills_[static_cast<size_t>(taken.slot)];
   fill = {};
+  fill.reason = reason;
   if (options_.poison) {
     const auto size_class = static_cast<size_t>(cache_.class_of(key));
     std::memset(memory_[static_cast<size_t>(taken.slot)], 0xff, layout_.slot_bytes()[size_class]);
@@ -65,7 +66,8 @@ void ExpertPager::start(int32_t slot) {
   Fill& fill = fills_[static_cast<size_t>(slot)];
   fill.n_pieces_left = kNumProjections;
   ++n_flight_;
-  meter_.started(now_us());
+  fill.began_ns = now_ns();
+  meter_.started(fill.began_ns / 1000);
   for (int32_t p = 0; p < kNumProjections; ++p) {
     const ExpertPiece& piece = layout_.piece(layer, expert, p);
     async_->start({piece.file, piece.offset, piece.size, memory_[static_cast<size_t>(slot)] + piece.at,
@@ -123,6 +125,11 @@ ExpertPager::ReadError ExpertPager::read_error(const std::exception_ptr& error) 
   }
 }
 
+void ExpertPager::record_read(ExpertKey key, const Fill& fill, int64_t end_ns) {
+  const uint64_t size = layout_.file_bytes(cache_.layer_of(key));
+  activity_->reads.push_back({key, fill.reason, fill.error.has_value(), size, fill.began_ns, end_ns});
+}
+
 // Called by the reader, on a thread of its own.
 void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
   const auto slot = static_cast<int32_t>(ticket / kTicketStep);
@@ -133,9 +140,11 @@ void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
   const ExpertKey key = cache_.key_in(slot);
   --n_flight_;
   ++counts_.n_reads;
+  const int64_t now = now_ns();
+  if (activity_ != nullptr) record_read(key, fill, now);
   if (fill.error) {
     ++counts_.n_failed_reads;
-    meter_.ended(now_us(), 0);
+    meter_.ended(now / 1000, 0);
     if (cache_.pins(slot) == 0) {
       // Nobody waits: who needs it reads it again and learns more.
       if (n_fill_failures_++ == 0) fill_error_ = fill.error;
@@ -143,7 +152,7 @@ void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
     }
     cache_.failed(slot);
   } else {
-    meter_.ended(now_us(), layout_.file_bytes(cache_.layer_of(key)));
+    meter_.ended(now / 1000, layout_.file_bytes(cache_.layer_of(key)));
     cache_.filled(slot);
     set_state(key, ExpertState::kResident);
   }
@@ -203,13 +212,19 @@ ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> exp
     record_use(moe_layer, experts);
     counts_.n_uses += static_cast<int64_t>(experts.size());
     for (const int32_t expert : experts) {
-      const int32_t slot = cache_.find(cache_.key(moe_layer, expert));
+      const ExpertKey key = cache_.key(moe_layer, expert);
+      const int32_t slot = cache_.find(key);
+      const bool is_ready = slot >= 0 && cache_.state(slot) == SlotState::kReady;
+      if (activity_ != nullptr) {
+        auto& counts = slot < 0 ? activity_->n_misses : is_ready ? activity_->n_hits : activity_->n_late;
+        ++counts[static_cast<size_t>(key)];
+      }
       if (slot < 0) {
         ++counts_.n_misses;
         lease.unplaced_.push_back(expert);
         continue;
       }
-      ++(cache_.state(slot) == SlotState::kReady ? counts_.n_hits : counts_.n_late);
+      ++(is_ready ? counts_.n_hits : counts_.n_late);
       cache_.pin(slot);
       lease.waiting_.push_back({expert, slot});
     }
@@ -281,6 +296,10 @@ PagerStats ExpertPager::stats() const {
   stats.n_resident = n_resident_;
   stats.n_steps = n_steps_;
   stats.bytes_read = meter_.total_bytes();
+  const ReadCounts read = async_->counts();
+  stats.bytes_from_disk = read.disk_bytes;
+  stats.bytes_overread = read.overread_bytes;
+  stats.bytes_from_cache = read.cached_bytes;
   stats.read_us = meter_.total_us();
   stats.read_bytes_per_second = meter_.bytes_per_second();
   stats.n_evictions = cache_.n_evictions();
@@ -330,6 +349,18 @@ RoutingTrace ExpertPager::take_trace() {
   trace_.reset();
   tracing_step_ = false;
   return trace;
+}
+
+void ExpertPager::start_activity() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  activity_ = std::make_unique<PagerActivity>(states_.size());
+}
+
+PagerActivity ExpertPager::take_activity() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  PagerActivity activity = activity_ != nullptr ? std::move(*activity_) : PagerActivity(states_.size());
+  activity_.reset();
+  return activity;
 }
 
 }  // namespace expertree

@@ -41,7 +41,12 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
                       .inputs = request.inputs == nullptr ? nullptr : request.inputs + at * h_.n_embd,
                       .routing = request.routing ? result : nullptr,
                       .check_stop = request.check_stop,
-                      .most_experts = request.most_experts};
+                      .most_experts = request.most_experts,
+                      .recorder = request.recorder};
+    if (chunk.recorder != nullptr) {
+      chunk.recorder->add_rows(
+          std::span(batch.tokens).subspan(static_cast<size_t>(chunk.begin), static_cast<size_t>(chunk.n)));
+    }
     const bool last_chunk = at + chunk.n == n;
     const bool silent = !request.routing && !request.last_hidden && request.logits != LogitRows::kAll &&
                         (request.logits == LogitRows::kNone || !last_chunk);
@@ -51,10 +56,12 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
       if (request.check_stop) request.check_stop();
       tap(chunk, layer, request.tap_layers, result);
       if (weights(layer).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) {
+        const ZoneScope zone(chunk.recorder, Zone::kRouter, layer);
         router_scores(chunk, layer);
       }
       // Of rows that nobody asks about the last layer leaves keys and values only.
       if (silent && layer == h_.n_layers - 1 && h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent()) {
+        const ZoneScope zone(chunk.recorder, Zone::kAttention, layer);
         leave_keys_values(chunk, layer);
         continue;
       }
@@ -62,12 +69,14 @@ void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRe
       feed_forward_part(chunk, layer);
       check_finite(chunk, layer);
     }
+    const ZoneScope zone(chunk.recorder, Zone::kHead);
     if (request.last_hidden) last_hidden(chunk, result);
     logits(chunk, request.logits, result);
   }
 }
 
 void Forward::mix(const Chunk& chunk, int64_t layer) {
+  const ZoneScope zone(chunk.recorder, Zone::kAttention, layer);
   const Mixer mixer = h_.layer(layer).mixer;
   if (mixer == Mixer::kAttention) return attention(chunk, layer);
   const LayerWeights& w = weights(layer);

@@ -11,6 +11,7 @@
 #include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
 #include "cpp/model/short_conv.h"
+#include "cpp/profile/step_recorder.h"
 
 namespace expertree {
 
@@ -32,6 +33,7 @@ class Forward {
     ForwardResult* routing;  // null: do not record
     const std::function<void()>& check_stop;
     int64_t most_experts;  // 0: any
+    StepRecorder* recorder;  // nullptr: no profile
 
     int64_t position(int64_t r) const { return state.n_committed() + batch.depths[static_cast<size_t>(begin + r)]; }
   };
@@ -76,6 +78,7 @@ class Forward {
   void drop_light_experts(const Chunk& chunk);
   void choose(const MoeWeights& w, const float* scores, int32_t* ids, float* weights) const;
   void group_by_expert(const Chunk& chunk);
+  ExpertLease ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> experts);
   Activations& expert_inputs(const Chunk& chunk, const MoeWeights& w);
   void hint_next_layer(const Chunk& chunk, int64_t layer);
   void run_beside(const Chunk& chunk, int64_t layer);

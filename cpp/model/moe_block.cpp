@@ -12,21 +12,33 @@ namespace expertree {
 // A slot is (row, rank): its number is row * n_used + rank.
 void Forward::mixture(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = weights(layer).moe;
-  route(chunk, layer);
-  group_by_expert(chunk);
+  {
+    const ZoneScope zone(chunk.recorder, Zone::kRouter, layer);
+    route(chunk, layer);
+    group_by_expert(chunk);
+    if (chunk.recorder != nullptr) chunk.recorder->route(w.moe_layer, chosen_.data());
+  }
   outputs_.resize(static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
   std::vector<int32_t> used;
   for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
     if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
   }
-  ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read the missing ones
+  ExpertLease lease = ask_for_experts(chunk, layer, used);
   hint_next_layer(chunk, layer);
   run_beside(chunk, layer);
   Activations& inputs = expert_inputs(chunk, w);
-  for (auto wave = lease.next(chunk.check_stop); !wave.empty(); wave = lease.next(chunk.check_stop)) {
-    run_experts(w, inputs, wave);
-  }
+  const auto next_wave = [&] {
+    const ZoneScope zone(chunk.recorder, Zone::kWait, layer);
+    return lease.next(chunk.check_stop);
+  };
+  for (auto wave = next_wave(); !wave.empty(); wave = next_wave()) run_experts(w, inputs, wave);
   sum_experts(chunk, w);
+}
+
+// Begins to read those that are not in memory.
+ExpertLease Forward::ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> experts) {
+  const ZoneScope zone(chunk.recorder, Zone::kWait, layer);
+  return m_.experts_->acquire(static_cast<int32_t>(weights(layer).moe.moe_layer), experts);
 }
 
 // Slots by expert, rows in order within an expert (a counting sort).
@@ -50,6 +62,7 @@ void Forward::group_by_expert(const Chunk& chunk) {
 // What runs beside the experts, all of it reading normed_: leaves its output in output_, zero when there is nothing.
 void Forward::run_beside(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
+  const ZoneScope zone(chunk.recorder, Zone::kDense, layer);
   if (h_.moe.dense_beside) {
     feed_forward(w.dense, h_.layer(layer).n_ff);
   } else if (h_.moe.shared != SharedExpert::kNone) {

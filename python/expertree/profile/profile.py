@@ -9,12 +9,13 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from expertree.errors import DeviceError, InvalidRequestError
-from expertree.profile import reuse
+from expertree.profile import budgets, reuse
+from expertree.profile.summary import summary
 from expertree.profile.tables import (
     KINDS,
     PURPOSES,
@@ -31,6 +32,11 @@ from expertree.profile.tables import (
     Steps,
     Table,
 )
+from expertree.profile.timeline import trace_events
+
+if TYPE_CHECKING:
+    from expertree.comparison.speculation_trace import SpeculationTrace
+    from expertree.model import Model
 
 _TABLES: dict[str, type[Table]] = {
     "steps": Steps,
@@ -99,9 +105,38 @@ class Profile:
         return reuse.reuse_distances(self)
 
     def union_curve(self, rows: Sequence[int]) -> list[float]:
-        """U(k) for each k of `rows`: mean experts of a layer that the first k rows of a step need; nan where no step ran
-        so many."""
+        """U(k) for each k of `rows`: mean experts of a layer that the first k rows of a step need; nan where no
+        step ran so many."""
         return reuse.union_curve(self, rows)
+
+    def budget_curve(self, shares: Sequence[float] | None = None) -> list[budgets.Budget]:
+        """What keeping a share of the experts in memory would make of the run's decoding; [] without experts."""
+        if not self.facts["model"]["n_moe_layers"] or not self.steps.of_kind("decode", "speculate").any():
+            return []
+        model = budgets.BudgetModel(self)
+        return [model.at_share(share) for share in shares or budgets.SHARES]
+
+    def speculation_trace(self) -> SpeculationTrace:
+        """The run for `expertree.comparison.replay`: what selectors and machines would have made of it.
+
+        Raises:
+            InvalidRequestError: nothing was decoded, or the model has no experts.
+        """
+        from expertree.profile.draft_trace import speculation_trace
+
+        return speculation_trace(self)
+
+    def advise(self, model: Model | None = None, seconds: float = 30.0) -> dict[str, Any]:
+        """Finds what holds the run back and what would help; kept in `facts["advice"]` (docs/profile.md).
+
+        Args:
+            model: the loaded model, to probe the machine's limits and to try drafts; None judges by the profile alone.
+            seconds: about how long that may take.
+        """
+        from expertree.profile.advice import advise
+
+        self.facts["advice"] = advise(self, model, seconds)
+        return dict(self.facts["advice"])
 
     # Files.
 
@@ -150,14 +185,33 @@ class Profile:
         }
         return {"schema": SCHEMA, "zones": ZONES, "kinds": KINDS, "purposes": PURPOSES, "facts": self.facts, **tables}
 
+    def summary(self) -> str:
+        """One screen of text: the speed, where the time went, what holds it back, and, after `advise`, what to try."""
+        return summary(self)
+
     def save_json(self, path: str | os.PathLike[str]) -> None:
         """Writes `json()`. Raises DeviceError when the disk does not take it."""
         text = json.dumps(self.json(), separators=(",", ":"))
         _write(path, lambda file: file.write(text.encode()))
 
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the time line of steps and reads for ui.perfetto.dev or chrome://tracing. Raises DeviceError when the
+        disk does not take it."""
+        text = json.dumps(trace_events(self), separators=(",", ":"))
+        _write(path, lambda file: file.write(text.encode()))
+
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes a self-contained HTML page. Raises DeviceError when the disk does not take it."""
         importlib.import_module("expertree.profile.report").write_report(self, Path(path))
+
+
+def is_profile(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says that it is a profile, of whatever version."""
+    try:
+        with np.load(path) as saved:
+            return str(json.loads(str(saved["head"]))["schema"]).startswith("expertree.profile/")
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile):
+        return False
 
 
 def _write(path: str | os.PathLike[str], write: Any) -> None:

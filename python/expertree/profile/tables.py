@@ -88,7 +88,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Steps(Table):
-    """S steps: calls of prefill, step and evaluate, in order of their beginning."""
+    """S steps: calls of prefill, step and evaluate, in the order in which they ended."""
 
     kind: Annotated[Bytes, "steps"]  # index into KINDS
     session: Annotated[Ints, "steps"]  # index into facts["sessions"]
@@ -98,6 +98,7 @@ class Steps(Table):
     position: Annotated[Ints, "steps"]  # tokens in the session before
     rows: Annotated[Ints, "steps"]  # run through the model
     tokens: Annotated[Ints, "steps"]  # that the session gained
+    last_token: Annotated[Ints, "steps"]  # of them, which the next step begins with; -1: none
     drafted: Annotated[Ints, "steps"]  # nodes of the tree
     verified: Annotated[Ints, "steps"]  # of them run
     accepted: Annotated[Ints, "steps"]  # of them kept
@@ -106,7 +107,7 @@ class Steps(Table):
     accepted_by_depth: Annotated[Ints, "steps depths"]
     predicted: Annotated[Doubles, "steps"]  # seconds of verifying, foretold; 0: nobody asked
     measured: Annotated[Doubles, "steps"]  # seconds of that: the pass, sampling and keeping the path
-    experts_touched: Annotated[Ints, "steps"]  # summed over layers, each expert of a layer once per pass
+    experts_touched: Annotated[Ints, "steps"]  # hit + late + missed, over all layers; each once per pass
     experts_hit: Annotated[Ints, "steps"]  # in memory when asked for
     experts_late: Annotated[Ints, "steps"]  # being read then
     experts_missed: Annotated[Ints, "steps"]  # not even that
@@ -146,6 +147,7 @@ class Experts(Table):
     hits: Annotated[Longs, "moe_layers experts"]  # of the uses: in memory when asked for
     late: Annotated[Longs, "moe_layers experts"]  # being read then
     misses: Annotated[Longs, "moe_layers experts"]  # not even that
+    initial: Annotated[Bools, "moe_layers experts"]  # in memory when the profile began
     resident: Annotated[Floats, "moe_layers experts"]  # share of the steps' ends at which it was in memory
 
 

@@ -1,0 +1,268 @@
+"""What to change, and what it should bring: each prediction from the run's own trace and measured costs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from expertree import _core
+from expertree.comparison.drafts import Draft
+from expertree.comparison.machine import RecordingMachine
+from expertree.comparison.recorder import Recorder
+from expertree.comparison.replay import Replayer
+from expertree.comparison.settings import PLAIN, Setting
+from expertree.comparison.speculation_trace import SpeculationTrace
+from expertree.errors import Error
+from expertree.machine_memory import read_machine_memory
+from expertree.profile.budgets import SHARES, Budget, BudgetModel
+from expertree.profile.draft_trace import speculation_trace
+from expertree.profile.limits import Decoding, find_limit
+from expertree.quantity_text import bytes_text
+from expertree.shipped_drafting import draft_name, predictor_name
+
+if TYPE_CHECKING:
+    from expertree.model import Model
+    from expertree.profile.profile import Profile
+
+SELECTORS = ("residency", "evict", "threshold:0.5", "chain:2", "all")
+_LEAST_GAIN = 1.03  # below it a change is not worth a line
+_MOST_CHANGES = 3
+_TRIAL_POSITIONS = (8, 24)
+_TREE_COST = 4.0  # plain steps that recording a position takes, about
+
+
+@dataclass(frozen=True)
+class Change:
+    """change: a sentence. option: what to type; "" where it is no option. gain: tokens/s over the present."""
+
+    change: str
+    option: str
+    gain: float
+    tokens_per_second: float
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def advise(profile: Profile, model: Model | None, seconds: float) -> dict[str, Any]:
+    """The fact "advice" of docs/profile.md; with a model also the machine's limits, threads, and drafts."""
+    if model is not None:
+        profile.facts["machine"].update(_probe(model.isa, model.threads, seconds))
+    d = Decoding.of(profile)
+    changes: list[Change] = []
+    budgets: list[Budget] = []
+    if d.tokens > 0:
+        if profile.facts["model"]["n_moe_layers"]:
+            memory = BudgetModel(profile)
+            budgets = [memory.at_share(share) for share in SHARES]
+            changes += _more_memory(profile, memory, budgets, d) + _policies(profile, memory, d)
+        changes += _drafting(profile, model, seconds, d)
+        if model is not None:
+            changes += _threads(profile, model, seconds, d)
+    best = sorted((c for c in changes if c.gain >= _LEAST_GAIN), key=lambda c: -c.gain)
+    return {
+        "limit": find_limit(profile).to_json(),
+        "changes": [change.to_json() for change in best[:_MOST_CHANGES]],
+        "budgets": [budget.to_json() for budget in budgets],
+    }
+
+
+def _change(d: Decoding, gain: float, change: str, option: str, why: str) -> Change:
+    return Change(change, option, gain, gain * d.tokens_per_second, why)
+
+
+def _probe(isa: str, threads: int, seconds: float) -> dict[str, float]:
+    read, int8 = _core.measure_limits(isa, threads, min(0.5, seconds * 0.05))
+    return {"read_gb_per_s": read, "int8_gops": int8}
+
+
+# ---- Memory
+
+
+def _more_memory(profile: Profile, memory: BudgetModel, budgets: list[Budget], d: Decoding) -> list[Change]:
+    """The most that fits beside what is in use; where that is not all, also all, for another machine."""
+    now = profile.facts["budget"]
+    left = read_machine_memory().available_bytes or 0
+    larger = [b for b in budgets if b.bytes > now["bytes"] * 1.05 and b.tokens_per_second is not None]
+    fitting = [b for b in larger if b.bytes <= now["bytes"] + 0.85 * left]
+    chosen = _knee(fitting)
+    changes = [_memory_change(profile, memory, b, d) for b in chosen]
+    beyond = [b for b in larger if b not in fitting]
+    if beyond:
+        change = _memory_change(profile, memory, beyond[-1], d)
+        note = f"; this machine has {bytes_text(left)} left"
+        changes.append(replace(change, option="", change="more RAM in the machine: " + change.change + note))
+    return changes
+
+
+def _knee(budgets: list[Budget]) -> list[Budget]:
+    """The least budget that is within 5 % of the fastest."""
+    fastest = max((b.tokens_per_second or 0.0 for b in budgets), default=0.0)
+    return [next(b for b in budgets if (b.tokens_per_second or 0.0) >= 0.95 * fastest)] if budgets else []
+
+
+def _memory_change(profile: Profile, memory: BudgetModel, b: Budget, d: Decoding) -> Change:
+    now = memory.at_policy(profile.facts["budget"]["policy"])
+    size = "all" if b.share >= 1.0 else f"{-(-b.bytes // 2**20)}MiB"
+    return _change(
+        d,
+        _gain(memory, b, d),
+        f"keep {b.share:.0%} of the experts in memory ({bytes_text(b.bytes)})",
+        f"--ram {size}",
+        f"the experts that a token needs are then there {b.hit_rate:.0%} of the time instead of {now.hit_rate:.0%}, "
+        f"and {b.bytes_per_token * 1e-6:,.0f} MB a token are read from disk instead of "
+        f"{now.bytes_per_token * 1e-6:,.0f}",
+    )
+
+
+def _gain(memory: BudgetModel, b: Budget, d: Decoding) -> float:
+    """Of tokens/s, time outside the core included."""
+    outside = d.zones["python"]
+    then = memory.tokens / (b.tokens_per_second or 1.0) + outside
+    return (memory.wall + outside) / then
+
+
+def _policies(profile: Profile, memory: BudgetModel, d: Decoding) -> list[Change]:
+    now = profile.facts["budget"]
+    if now["bytes"] >= now["all_bytes"]:
+        return []
+    here = memory.at_policy(now["policy"])
+    changes = []
+    for name in _core.policy_names():
+        if name in (now["policy"], "belady", "pinned"):
+            continue
+        b = memory.at_policy(name)
+        if b.tokens_per_second is not None:
+            why = f"in the replay of this run its hit rate is {b.hit_rate:.0%} instead of {here.hit_rate:.0%}"
+            changes.append(_change(d, _gain(memory, b, d), f"another cache policy, {name}", f"--policy {name}", why))
+    return sorted(changes, key=lambda c: -c.gain)[:1]
+
+
+# ---- Drafting
+
+
+def _drafting(profile: Profile, model: Model | None, seconds: float, d: Decoding) -> list[Change]:
+    drafts = bool(profile.steps.of_kind("speculate").any())
+    try:
+        if model is None or not profile.facts["model"]["n_moe_layers"]:
+            return _without_drafts(profile, d) if drafts and profile.facts["model"]["n_moe_layers"] else []
+        trace = record_trial(profile, model, seconds, d)
+    except Error:  # a draft head that does not fit, a prompt that ends at once: nothing is foretold
+        return []
+    select = next((s["select"] for s in profile.facts["sessions"] if s["select"]), None)
+    machine = _machine(profile)
+    replayer = Replayer(trace)
+    present = Setting("present", "present", select) if drafts else PLAIN
+    if drafts and (select not in SELECTORS or "moespec" in (select or "")):
+        return _without_drafts(profile, d)
+    now = _seconds_per_token(replayer.steps(present, machine))
+    changes = []
+    if drafts:
+        gain = now / _seconds_per_token(replayer.steps(PLAIN, machine))
+        changes.append(
+            _change(d, gain, "no drafting", "--draft none", "verifying drafts costs more than it saves here")
+        )
+    best: tuple[float, str, float] | None = None
+    for name in SELECTORS:
+        if drafts and name == select:
+            continue
+        columns = replayer.steps(Setting(name, name, name), machine)
+        gain = now / _seconds_per_token(columns)
+        if best is None or gain > best[0]:
+            best = (gain, name, float(columns["accepted"].mean()))
+    assert best is not None
+    gain, name, accepted = best
+    option = f"--select {name}" if drafts else f"--draft {_draft_option(trace)} --select {name}"
+    what = f"another choice of what to verify, {name}" if drafts else f"draft tokens with {trace.draft}"
+    why = f"in a trial of {trace.sequences[0].n_positions} tokens {accepted:.1f} drafted tokens were accepted a step"
+    changes.append(_change(d, gain, what, option, why))
+    return changes
+
+
+def _draft_option(trace: SpeculationTrace) -> str:
+    return "auto" if trace.draft.partition(":")[0] in ("eagle3", "mtp", "medusa") else trace.draft
+
+
+def _without_drafts(profile: Profile, d: Decoding) -> list[Change]:
+    """From the profile's own trees alone: what plain decoding would have taken."""
+    replayer = Replayer(speculation_trace(profile))
+    machine = _machine(profile)
+    verified = _seconds_per_token(replayer.steps(Setting("present", "present", "all"), machine))
+    gain = verified / _seconds_per_token(replayer.steps(PLAIN, machine))
+    return [_change(d, gain, "no drafting", "--draft none", "verifying drafts costs more than it saves here")]
+
+
+def _machine(profile: Profile) -> RecordingMachine:
+    budget = profile.facts["budget"]
+    whole = budget["bytes"] >= budget["all_bytes"]
+    share = sum(budget["slots"]) / max(1, len(budget["class_of_layer"]) * profile.facts["model"]["n_experts"])
+    return RecordingMachine("here", "all" if whole else f"{share * 100:.3f}%", budget["policy"])
+
+
+def _seconds_per_token(columns: dict[str, Any]) -> float:
+    return float(
+        (np.sum(columns["verify_seconds"]) + np.sum(columns["draft_seconds"])) / max(1, np.sum(columns["tokens"]))
+    )
+
+
+def record_trial(profile: Profile, model: Model, seconds: float, d: Decoding) -> SpeculationTrace:
+    """Drafts at some positions of the run's own text and verifies all of each tree, for as long as was asked."""
+    asked = next((s for s in profile.facts["sessions"] if s["draft"]), None)
+    draft = draft_name("auto" if asked is None else asked["draft"], lambda: model.metadata)
+    predict = predictor_name(None if asked is None else asked["predict"], draft, lambda: model.metadata)
+    per_position = _TREE_COST * d.seconds / max(1, d.steps)
+    n = int(np.clip(0.8 * seconds / max(1e-6, per_position), *_TRIAL_POSITIONS))
+    prompt = _prompt_of(profile)
+    recorder = Recorder(model, Draft(draft or "ngram", predict or "last"))
+    sequence = recorder.record("trial", "trial", prompt, n)
+    return recorder.trace([sequence])
+
+
+def _prompt_of(profile: Profile) -> list[int]:
+    """Tokens of the first session that decoded: its prompt."""
+    s = profile.steps
+    session = int(s.session[s.of_kind("decode", "speculate")][0])
+    prompts = np.flatnonzero(s.of_kind("prefill") & (s.session == session))
+    rows = np.isin(profile.routing.step, prompts)
+    return [int(token) for token in profile.routing.token[rows]]
+
+
+# ---- Threads
+
+
+def _threads(profile: Profile, model: Model, seconds: float, d: Decoding) -> list[Change]:
+    """All cores instead of some: computing becomes faster as the nearer of the machine's limits moves."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores <= model.threads:
+        return []
+    now, then = profile.facts["machine"], _probe(model.isa, cores, seconds)
+    compute = _compute_share(profile, d, now, then, model.threads / cores)
+    outside = d.zones["python"]
+    computing = d.seconds - d.zones["wait"] - outside
+    waiting = d.zones["wait"]
+    if profile.facts["model"]["n_moe_layers"]:
+        memory = BudgetModel(profile, compute)
+        speed = memory.at_policy(profile.facts["budget"]["policy"]).tokens_per_second
+        waiting = memory.tokens / speed - computing * compute if speed else waiting
+    gain = d.seconds / (computing * compute + max(0.0, waiting) + outside)
+    why = f"computing takes {computing / d.seconds:.0%} of the time, and {cores} threads read memory at " + (
+        f"{then['read_gb_per_s']:.1f} GB/s instead of {now['read_gb_per_s']:.1f}"
+    )
+    return [_change(d, gain, f"use all {cores} cores", f"--threads {cores}", why)]
+
+
+def _compute_share(profile: Profile, d: Decoding, now: dict[str, Any], then: dict[str, float], threads: float) -> float:
+    """What computing takes with other limits, as a share of now: the part that is at the nearer limit moves with it,
+    the rest is divided among the threads. threads: present over future."""
+    computing = d.seconds - d.zones["wait"] - d.zones["python"]
+    operations = 2.0 * profile.facts["model"]["n_multiply_adds"] * d.rows
+    of_memory: float = d.bytes_memory / (now["read_gb_per_s"] * 1e9) / computing
+    of_int8 = operations / (now["int8_gops"] * 1e9) / computing if now["int8_gops"] else 0.0
+    name = "read_gb_per_s" if of_memory >= of_int8 else "int8_gops"
+    bound = min(1.0, max(of_memory, of_int8))
+    share: float = bound * float(now[name]) / float(then[name]) + (1.0 - bound) * threads
+    return share
