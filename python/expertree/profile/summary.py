@@ -70,16 +70,16 @@ def _speed(profile: Profile, d: Decoding) -> str:
         lines.append(f"prompts  {n / seconds:10.2f} tokens/s   ({n} tokens)")
     if not d.tokens:
         return "\n".join([*lines, "no token was decoded"])
-    line = (
-        f"answers  {d.tokens_per_second:10.2f} tokens/s   ({d.tokens} tokens, {d.seconds / d.tokens * 1e3:.1f} ms each"
+    lines.append(
+        f"answers  {d.tokens_per_second:10.2f} tokens/s   ({d.tokens} tokens, {d.seconds / d.tokens * 1e3:.1f} ms each)"
     )
     drafts = s.of_kind("speculate")
     if drafts.any():
-        line += (
-            f"; {d.tokens / d.steps:.2f} tokens a step: {s.drafted[drafts].mean():.1f} drafted, "
+        lines.append(
+            f"drafts   {d.tokens / d.steps:10.2f} tokens a step, of {s.drafted[drafts].mean():.1f} drafted, "
             f"{s.verified[drafts].mean():.1f} verified, {s.accepted[drafts].mean():.2f} accepted"
         )
-    return "\n".join([*lines, line + ")"])
+    return "\n".join(lines)
 
 
 def _zones(d: Decoding) -> str:
@@ -115,8 +115,9 @@ def _changes(advice: dict[str, Any]) -> str:
         return "Worth trying: nothing that was looked at promises more than 3 %."
     lines = ["Worth trying, with the speed that each should give"]
     for number, change in enumerate(advice["changes"], 1):
-        option = f"   {change['option']}" if change["option"] else ""
-        lines.append(f"  {number}. {change['gain']:.2f} x = {change['tokens_per_second']:.2f} tokens/s{option}")
+        option = change["option"] or "(no option does it)"
+        speed = f"{change['gain']:.2f} times, {change['tokens_per_second']:.2f} tokens/s"
+        lines.append(f"  {number}. {option:40} {speed}")
         lines.append(
             textwrap.fill(
                 f"{change['change']}: {change['why']}", WIDTH, initial_indent=" " * 5, subsequent_indent=" " * 5
