@@ -23,7 +23,7 @@ def measure(path, ram, n_tokens):
 
 
 def speed(profile):
-    decoding = profile.steps.of_kind("decode", "speculate")
+    decoding = profile.steps.decoding()
     return profile.steps.tokens[decoding].sum() / profile.steps.wall[decoding].sum()
 
 

@@ -56,7 +56,7 @@ def main():
         settings = {} if select is None else {"draft": arguments.draft, "select": select}
         profile = profile_prompts(model, prompts, arguments.tokens, **settings)
         steps = profile.steps
-        decoding = steps.of_kind("decode", "speculate")
+        decoding = steps.decoding()
         speed = steps.tokens[decoding].sum() / steps.wall[decoding].sum()
         foretold = decoding & (steps.predicted > 0)
         error = float(np.median(steps.predicted[foretold] / steps.measured[foretold])) if foretold.any() else np.nan

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ SPEC: dict[str, Any] = {
 }
 PROMPT = np.random.default_rng(3).integers(0, 96, 40).tolist()
 Tiny = Callable[..., Path]
+CALLS: list[float] = []  # seconds of each call of the last run, by the caller's clock
 
 
 def few(path: Path, share: float) -> int:
@@ -31,12 +34,22 @@ def few(path: Path, share: float) -> int:
 
 
 def run(model: Model, n: int = 12, **settings: Any) -> tuple[Profile, list[int]]:
+    CALLS.clear()
     with model.profile() as recording:
         session = model.session(**settings)
-        session.prefill(PROMPT)
+        with timed():
+            session.prefill(PROMPT)
         while len(session) < len(PROMPT) + n:
-            session.step(len(PROMPT) + n - len(session))
+            with timed():
+                session.step(len(PROMPT) + n - len(session))
     return recording.profile, session.tokens
+
+
+@contextmanager
+def timed() -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    CALLS.append(time.perf_counter() - start)
 
 
 @pytest.mark.parametrize("settings", [{}, {"draft": "ngram", "select": "all"}], ids=["plain", "ngram"])
@@ -53,6 +66,8 @@ def test_zones_fill_the_wall_time(settings: dict[str, Any], share: float, tiny: 
         assert sums[of_kind].sum() > 0.95 * s.wall[of_kind].sum(), KINDS[kind]
     for zone in ("attention", "router", "experts", "head", "sample"):
         assert s.seconds(zone)[s.of_kind("decode", "speculate")].sum() > 0, zone
+    # The caller's clock agrees.
+    assert s.wall.sum() == pytest.approx(sum(CALLS), rel=0.05, abs=2e-4 * len(s))
     # From the first step to the last everything is in a step or between two.
     ends = s.start + s.wall
     assert s.zone_seconds.sum() == pytest.approx(ends[-1], rel=0.01)

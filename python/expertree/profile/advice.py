@@ -225,7 +225,7 @@ def record_trial(profile: Profile, model: Model, seconds: float, d: Decoding) ->
 def _prompt_of(profile: Profile) -> list[int]:
     """Tokens of the first session that decoded: its prompt."""
     s = profile.steps
-    session = int(s.session[s.of_kind("decode", "speculate")][0])
+    session = int(s.session[s.decoding()][0])
     prompts = np.flatnonzero(s.of_kind("prefill") & (s.session == session))
     rows = np.isin(profile.routing.step, prompts)
     return [int(token) for token in profile.routing.token[rows]]

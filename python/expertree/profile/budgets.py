@@ -47,7 +47,7 @@ class BudgetModel:
     def __init__(self, profile: Profile, compute: float = 1.0) -> None:
         self._profile = profile
         self._trace, self._step_of_pass = routing_trace(profile)
-        decodes = profile.steps.of_kind("decode", "speculate")
+        decodes = profile.steps.decoding()
         self._counts = decodes[self._step_of_pass]
         self._uses = _uses_by_pass(self._trace)
         self.tokens = int(profile.steps.tokens[decodes].sum())

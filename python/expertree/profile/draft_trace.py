@@ -50,7 +50,7 @@ def speculation_trace(profile: Profile) -> SpeculationTrace:
 def trace_costs(profile: Profile) -> TraceCosts:
     """Prices as the run measured them. A pass besides its experts: a straight line over the rows of its steps."""
     costs, steps = profile.facts["costs"], profile.steps
-    ran = steps.of_kind("decode", "speculate") & (steps.rows > 0)
+    ran = steps.decoding()
     run = costs["run_base_seconds"] * steps.experts_touched + costs["run_row_seconds"] * steps.rows * (
         profile.facts["model"]["n_moe_layers"] * profile.facts["model"]["n_experts_used"]
     )

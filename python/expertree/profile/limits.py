@@ -42,7 +42,7 @@ class Decoding:
     @classmethod
     def of(cls, profile: Profile) -> Decoding:
         s = profile.steps
-        chosen = s.of_kind("decode", "speculate")
+        chosen = s.decoding()
         sums = s.zone_seconds[chosen].sum(axis=0)
         return cls(
             steps=int(chosen.sum()),

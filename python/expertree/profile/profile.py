@@ -111,7 +111,7 @@ class Profile:
 
     def budget_curve(self, shares: Sequence[float] | None = None) -> list[budgets.Budget]:
         """What keeping a share of the experts in memory would make of the run's decoding; [] without experts."""
-        if not self.facts["model"]["n_moe_layers"] or not self.steps.of_kind("decode", "speculate").any():
+        if not self.facts["model"]["n_moe_layers"] or not self.steps.decoding().any():
             return []
         model = budgets.BudgetModel(self)
         return [model.at_share(share) for share in shares or budgets.SHARES]

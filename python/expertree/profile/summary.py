@@ -98,7 +98,7 @@ def _limit(profile: Profile, d: Decoding) -> str:
     limit = (profile.facts.get("advice") or {}).get("limit") or find_limit(profile).to_json()
     lines = [f"What holds it back: {limit['text']}."]
     s = profile.steps
-    chosen = s.of_kind("decode", "speculate")
+    chosen = s.decoding()
     touched = int(s.experts_touched[chosen].sum())
     if touched:
         hits = int(s.experts_hit[chosen].sum()) / touched

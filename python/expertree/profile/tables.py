@@ -125,6 +125,12 @@ class Steps(Table):
         """(S,) which steps are of one of these kinds."""
         return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
 
+    def decoding(self) -> Bools:
+        """(S,) which steps ran the model to give the next tokens. The first token after a prompt comes from the
+        prompt's own pass."""
+        ran: Bools = self.of_kind("decode", "speculate") & (self.rows > 0)
+        return ran
+
     def seconds(self, zone: str) -> Doubles:
         """(S,) of one zone."""
         column: Doubles = self.zone_seconds[:, ZONES.index(zone)]
