@@ -52,23 +52,26 @@ def advise(profile: Profile, model: Model | None, seconds: float) -> dict[str, A
     """The fact "advice" of docs/profile.md; with a model also the machine's limits, threads, and drafts."""
     if model is not None:
         profile.facts["machine"].update(_probe(model.isa, model.threads, seconds))
-    d = Decoding.of(profile)
-    changes: list[Change] = []
-    budgets: list[Budget] = []
-    if d.tokens > 0:
-        if profile.facts["model"]["n_moe_layers"]:
-            memory = BudgetModel(profile)
-            budgets = [memory.at_share(share) for share in SHARES]
-            changes += _more_memory(profile, memory, budgets, d) + _policies(profile, memory, d)
-        changes += _drafting(profile, model, seconds, d)
-        if model is not None:
-            changes += _threads(profile, model, seconds, d)
-    best = sorted((c for c in changes if c.gain >= _LEAST_GAIN), key=lambda c: -c.gain)
+    best = sorted((c for c in changes(profile, model, seconds) if c.gain >= _LEAST_GAIN), key=lambda c: -c.gain)
     return {
         "limit": find_limit(profile).to_json(),
         "changes": [change.to_json() for change in best[:_MOST_CHANGES]],
-        "budgets": [budget.to_json() for budget in budgets],
+        "budgets": [budget.to_json() for budget in profile.budget_curve()],
     }
+
+
+def changes(profile: Profile, model: Model | None, seconds: float) -> list[Change]:
+    """All that was looked at, whatever it brings. With a model `profile.facts["machine"]` holds its limits."""
+    d = Decoding.of(profile)
+    if d.tokens == 0:
+        return []
+    found: list[Change] = []
+    if profile.facts["model"]["n_moe_layers"]:
+        memory = BudgetModel(profile)
+        found += _more_memory(profile, memory, [memory.at_share(share) for share in SHARES], d)
+        found += _policies(profile, memory, d)
+    found += _drafting(profile, model, seconds, d)
+    return found + ([] if model is None else _threads(profile, model, seconds, d))
 
 
 def _change(d: Decoding, gain: float, change: str, option: str, why: str) -> Change:
