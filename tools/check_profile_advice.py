@@ -8,9 +8,9 @@ memory:   --paged with a quarter of its experts in memory, then with a half.
 drafting: --model plain, then with the drafter and the selector that the advice names.
 threads:  --model with one thread, then with all cores.
 --paged is by default a synthetic model of 2 layers of Qwen3-30B-A3B's shape (tools/make_synthetic_moe.py A --layers 2),
-written to --folder, and read past the page cache; --model the default model. Both sides of a comparison are measured alternately, and the profile of
-each round's first side makes the prediction; medians count. Run it on an idle machine. Ends with status 1 if a
-prediction is off by more than the limit.
+written to --folder, and read past the page cache; --model the default model. Both sides of a comparison are measured
+alternately, and the profile of each round's first side makes the prediction; medians count. Run it on an idle machine.
+Ends with status 1 if a prediction is off by more than the limit.
 """
 
 import argparse
