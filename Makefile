@@ -24,7 +24,8 @@ override PROMPT := $(value PROMPT)
 export MODEL PROMPT
 
 CXX_SOURCES := $(shell find cpp python/src -name '*.cpp' -o -name '*.h')
-CXX_TO_FORMAT := $(shell find cpp python/src tests tools -name '*.cpp' -o -name '*.h')
+CUDA_SOURCES := $(shell find cuda tests/cuda -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cmake')
+CXX_TO_FORMAT := $(shell find cpp cuda python/src tests tools -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
 help: ## this list
 	@echo 'make TARGET, where TARGET is'
@@ -41,7 +42,7 @@ chat: $(VENV)/built ## talk to a model: make chat [MODEL=file.gguf] [PROMPT="ans
 	(trap '' TSTP; exec $(BIN)/expertree "$$@")
 
 test: $(VENV)/built $(VENV)/dev ## the tests, a few minutes
-	$(BIN)/python -m pytest -q
+	EXPERTREE_REQUIRE_CUDA_TESTS=1 $(BIN)/python -m pytest -q
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_symbols.py "$$(echo build/$$($(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*)"
 
@@ -55,6 +56,7 @@ lint: $(VENV)/built $(VENV)/dev ## style, types, formatting, layers
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CXX_TO_FORMAT)
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_kernels.py
 
 clean: ## remove .venv and everything built; fetched models stay (expertree models remove NAME)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -79,7 +81,7 @@ $(VENV)/built: $(VENV)/build-tools $(CXX_SOURCES) CMakeLists.txt pyproject.toml
 	@$(INSTALL) --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/dev: pyproject.toml | $(VENV)/built
+$(VENV)/dev: pyproject.toml $(CUDA_SOURCES) | $(VENV)/built
 	@echo 'Installing what tests and checks need'
-	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@$(INSTALL) --no-build-isolation --config-settings=cmake.define.EXPERTREE_CUDA_EMULATED=ON --editable '.[dev]'
 	@touch $@

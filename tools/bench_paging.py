@@ -18,16 +18,18 @@ Before each program the model leaves the page cache (posix_fadvise DONTNEED; fin
 pages are charged to the group that read them first. Tokens are random ids for the prompt and then drawn at temperature
 1 from the whole vocabulary, so that routing does not repeat itself; llama-bench's tokens are random, too.
 
-cold: the first tokens after the start, with no expert in memory. warm: the next ones, once all slots are full. The disk
-is probed in the same run before and after each of our programs: direct reads of whole projections of random experts, as
-many at a time as the pager has under way. missed: bytes of experts that were not in memory when a step first wanted
-them, per token; share: missed bytes over the time, of the probe's rate. bound: tokens/s if the disk were busy with
-missed bytes alone. With --peer each of its configurations runs in turn under the same cap: a read-ahead of the block
-device (where it may be set; it is put back) and --load-mode mmap or none. Its bytes per token include loading.
+cold: the first tokens after the start, with no expert in memory. warm: the next ones, once all slots are full.
+prefill: a prompt with no expert in memory; again: another one, with what the first has left there. The disk is probed
+in the same run before and after each of our programs: direct reads of whole projections of random experts, as many at
+a time as the pager has under way. missed: bytes of experts that were not in memory when a step first wanted them, per
+token; share: missed bytes over the time, of the probe's rate. bound: tokens/s if the disk were busy with missed bytes
+alone. With --peer each of its configurations runs in turn under the same cap: a read-ahead of the block device (where
+it may be set; it is put back) and --load-mode mmap or none. Its bytes per token include loading.
 """
 
 import argparse
 import contextlib
+import functools
 import json
 import mmap
 import os
@@ -239,8 +241,9 @@ def worker(arguments):
         decode(arguments.tokens // 2)  # slots hold what steps chose, not what lies first in the file
         measure("warm", arguments.tokens, lambda: decode(arguments.tokens))
     else:
-        prompt = rng.integers(0, model.n_vocab, arguments.prefill).tolist()
-        measure("prefill", arguments.prefill, lambda: session.prefill(prompt))
+        for name in ("prefill", "prefill again"):
+            prompt = rng.integers(0, model.n_vocab, arguments.prefill).tolist()
+            measure(name, arguments.prefill, functools.partial(model.session().prefill, prompt))
     stats, memory = model.experts, model.memory(arguments.context)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
     print(
@@ -357,7 +360,7 @@ def compare(arguments):
                 row = {"engine": "expertree", "cap_bytes": cap, **ours(arguments, cap, kind, [])}
                 for phase in row["phases"]:
                     if rates:
-                        of_phase = -1 if phase["phase"] == "warm" else 0
+                        of_phase = -1 if phase["phase"] in ("warm", "prefill again") else 0
                         phase["ratio"] = phase["tokens_per_second"] / max(r[of_phase] for r in rates)
                 show(arguments, row)
 

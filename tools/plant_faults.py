@@ -37,6 +37,7 @@ CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
+JOINT = "tests/equivalence/test_joint_steps.py"
 DRAFTING = "tests/unit/test_drafting.py"
 RECURRENT = "tests/unit/test_recurrent_state.py"
 HYBRID = "tests/unit/test_hybrid_variants.py"
@@ -63,6 +64,7 @@ DELTA_NET = "cpp/model/delta_net.cpp"
 MIXTURE = "cpp/model/moe_block.cpp"
 ROUTER = "cpp/model/router.cpp"
 ENGINE = "cpp/engine/session.cpp"
+SESSION_STEP = "cpp/engine/session_step.cpp"
 VERIFIER = "cpp/spec/verifier.cpp"
 BACKEND = "cpp/backend/cpu_backend.cpp"
 POOL = "cpp/base/thread_pool.cpp"
@@ -75,10 +77,10 @@ SCALAR = "cpp/kernels/scalar/"
 # fmt: off
 FAULTS = [Fault(*row) for row in (
     # Prefill: any chunking, any other rows in the batch.
-    ("chunking", "position counted from the chunk's first row", "cpp/model/forward.h",
-     "batch.depths[static_cast<size_t>(begin + r)]; }", "batch.depths[static_cast<size_t>(r)]; }", (EXACT,)),
-    ("chunking", "attention path of the chunk's row, not the batch's", "cpp/model/attention_block.cpp",
-     "chunk.state.path(chunk.begin + r)", "chunk.state.path(r)", (EXACT,)),
+    ("chunking", "position counted from the chunk's first row", FORWARD,
+     "pass.batch->depths[at], pass", "pass.batch->depths[at - static_cast<size_t>(begin)], pass", (EXACT,)),
+    ("chunking", "attention path of the chunk's row, not the batch's", "cpp/model/forward.h",
+     "row(r).state->path(row(r).index)", "row(r).state->path(r)", (EXACT,)),
     ("chunking", "attention tiles start anew after the contiguous cells", SCALAR + "attention.cpp",
      "std::min<int64_t>(kAttentionTile, n - begin);",
      "std::min<int64_t>(kAttentionTile, (begin < args.n_prefix ? args.n_prefix : n) - begin);", (EXACT,)),
@@ -90,8 +92,8 @@ FAULTS = [Fault(*row) for row in (
     ("batch", "rows that attend together see the last one's path", AVX512 + "attention.cpp",
      "tile_at(rows[r], rows[r].first + begin);", "tile_at(rows[n_rows - 1], rows[r].first + begin);", (EXACT,)),
     # Trees.
-    ("tree", "position = committed length + row number", "cpp/model/forward.h",
-     "batch.depths[static_cast<size_t>(begin + r)]; }", "begin + r; }", (EXACT,)),
+    ("tree", "position = committed length + row number", FORWARD,
+     "pass.batch->depths[at], pass", "i, pass", (EXACT,)),
     ("tree", "a row continues the row before it, not its parent", STATE,
      "path = paths_[static_cast<size_t>(parent)];", "path = paths_[static_cast<size_t>(r - 1)];", (EXACT,)),
     ("tree", "a later root sees the first one's cell", STATE,
@@ -199,13 +201,12 @@ FAULTS = [Fault(*row) for row in (
     ("architecture", "llama turns halves, not pairs", "cpp/model/arch/llama.cpp",
      "RopeStyle::kConsecutive", "RopeStyle::kSplitHalf", (GOLDEN,)),
     ("architecture", "the final norm has no weight", FORWARD,
-     "norm(residual_.data() + first * h_.n_embd, m_.weights_.output_norm,",
-     "norm(residual_.data() + first * h_.n_embd, weights(0).ffn_norm,", (GOLDEN,)),
+     "norm(inputs, m_.weights_.output_norm,", "norm(inputs, weights(0).ffn_norm,", (GOLDEN,)),
     ("architecture", "olmoe normalises q and k head by head", "cpp/model/arch/olmoe.cpp",
      "QkNorm::kWholeProjection", "QkNorm::kPerHead", (GOLDEN,)),
     # Recurrent layers.
     ("recurrent", "committed terms are not applied", DELTA_NET,
-     "if (begin == 0) apply_log(w, layer, inputs, state);", "", (RECURRENT,)),
+     "if (rows.begin == 0) apply_log(w, layer, inputs, state);", "", (RECURRENT,)),
     ("recurrent", "a branch of a tree goes on from its sibling's state", DELTA_NET,
      "} else if (segment.from != segment.keep) {", "} else if (false) {", (RECURRENT,)),
     ("recurrent", "a branch of a tree reads its neighbour's inputs", "cpp/model/conv_inputs.cpp",
@@ -225,10 +226,10 @@ FAULTS = [Fault(*row) for row in (
     ("drafts", "MTP gets the state of its own position", "cpp/spec/drafters/mtp.cpp",
      "states_.data() + (position - 1) * n_embd()", "states_.data() + position * n_embd()", (MTP,)),
     # Sessions.
-    ("session", "the sampler is one position behind", ENGINE,
-     "n_tokens, TokenHistory{tokens_, {}}", "n_tokens - 1, TokenHistory{tokens_, {}}", (SESSION,)),
-    ("session", "step ends one token before the context is full", ENGINE,
-     "if (n_tokens > n_ctx())", "if (n_tokens >= n_ctx())", (SESSION,)),
+    ("session", "the sampler is one position behind", SESSION_STEP,
+     "n_tokens, TokenHistory{", "n_tokens - 1, TokenHistory{", (SESSION,)),
+    ("session", "step ends one token before the context is full", SESSION_STEP,
+     "if (n_tokens > session_.n_ctx())", "if (n_tokens >= session_.n_ctx())", (SESSION,)),
     ("session", "a tree may grow one position past the context", STATE,
      "n_committed_ + deepest >= n_ctx_", "n_committed_ + deepest > n_ctx_", (SESSION,)),
     ("session", "a prefill that fails leaves its tokens", ENGINE,
@@ -244,32 +245,52 @@ FAULTS = [Fault(*row) for row in (
      "history.size() + path.tokens.size()", "history.size()", (SPECULATION,)),
     ("speculation", "another node's child is taken", VERIFIER,
      "tree.parents[i] == node && tree.tokens[i] == token", "tree.tokens[i] == token", (SPECULATION,)),
-    ("speculation", "the next logits are the root row's", ENGINE,
-     "path.rows.back() * sampler_.n_vocab()", "path.rows.front() * sampler_.n_vocab()", (SPECULATION,)),
+    ("speculation", "the next logits are the root row's", SESSION_STEP,
+     "path_.rows.back() * n_vocab", "path_.rows.front() * n_vocab", (SPECULATION,)),
     ("speculation", "a node is run as the root's child", VERIFIER,
      "parent < 0 ? 0 :", "parent < 1 ? 0 :", (SPECULATION,)),
     ("speculation", "a step goes on after an end of text", VERIFIER,
      "limits.end_tokens.end()) return path;", "limits.end_tokens.end() && row < 0) return path;", (DRAFTING,)),
-    ("speculation", "a tree grows past the context", ENGINE,
-     "std::min(request.max_tokens - 1, n_ctx() - static_cast<int64_t>(tokens_.size()))", "request.max_tokens - 1",
+    ("speculation", "a tree grows past the context", SESSION_STEP,
+     "std::min(request_.max_tokens - 1, session_.n_ctx() - n_tokens)", "request_.max_tokens - 1",
      (DRAFTING,)),
     ("speculation", "the drafter is not told of a truncation", ENGINE,
      "  if (speculation_ != nullptr) speculation_->forget(state_.n_committed());\n", "", (DRAFTING,)),
-    ("speculation", "what a failing drafter interrupts is kept", ENGINE,
-     "    state_.truncate(n_before);\n    speculation_->forget(state_.n_committed());\n"
-     "    last_logits_ = logits_before;\n", "",
+    ("speculation", "what a failing drafter interrupts is kept", SESSION_STEP,
+     "      session_.state_.truncate(n_before);\n", "",
      (DRAFTING,)),
     ("speculation", "the drafter is shown the hidden states of other rows", "cpp/engine/speculation.cpp",
      "values.data() + static_cast<size_t>(row) * width;", "values.data() + kept.size();", (DRAFTING,)),
     # The lossy reference, replays and the comparison.
     ("moespec", "a tree uses an expert more than its budget", "cpp/model/expert_limit.cpp",
-     "static_cast<size_t>(chunk.most_experts)", "static_cast<size_t>(chunk.most_experts) + 1", (MOESPEC,)),
+     "static_cast<size_t>(piece.request().most_experts); i", "static_cast<size_t>(piece.request().most_experts + 1); i",
+     (MOESPEC,)),
     ("moespec", "experts are kept by the first row's router alone", "cpp/model/expert_limit.cpp",
-     "for (int64_t r = 0; r < chunk.n; ++r) {\n    std", "for (int64_t r = 0; r < 1; ++r) {\n    std", (MOESPEC,)),
+     "r < piece.at + piece.n; ++r) {\n    std", "r < piece.at + 1; ++r) {\n    std", (MOESPEC,)),
     ("moespec", "it does not say that it is lossy", "cpp/spec/selectors/moespec.cpp",
      "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
-    ("moespec", "the budget does not reach the router", "cpp/engine/session.cpp",
-     "  wanted.most_experts = speculation_->most_experts();\n", "", (MOESPEC,)),
+    ("moespec", "the budget does not reach the router", SESSION_STEP,
+     "      wanted_.most_experts = speculation()->most_experts();\n", "", (MOESPEC,)),
+    # Several sessions in a pass.
+    ("together", "all rows see the first sequence's keys and values", FORWARD,
+     "rows.push_back({pass.state, i,", "rows.push_back({sequences.front().state, i,", (JOINT,)),
+    ("together", "a later sequence's decays are the first one's", DELTA_NET,
+     "rows[i] = row(b, i, gates(sequence.at + i),", "rows[i] = row(b, i, gates(i),", (JOINT,)),
+    ("together", "every sequence is given the first one's logits", FORWARD,
+     "    outputs += piece->n_logit_rows() * h_.n_vocab;\n", "", (JOINT,)),
+    ("together", "one sequence's budget of experts is all the others', too", "cpp/model/expert_limit.cpp",
+     "for (int64_t r = piece.at; r < piece.at + piece.n; ++r) {\n      scores_",
+     "for (int64_t r = 0; r < piece.at + piece.n; ++r) {\n      scores_", (JOINT,)),
+    ("together", "an expert that another session runs is paid for again", "cpp/spec/shared_pass.cpp",
+     "const double before = n_before == 0 ? 0.0 : alone_.run_seconds(layer, expert, n_before);\n"
+     "  return alone_.run_seconds(layer, expert, n_before + n_rows) - before;",
+     "(void)n_before;\n  return alone_.run_seconds(layer, expert, n_rows);", (JOINT,)),
+    ("together", "a pass that fails fails for all", "cpp/engine/joint_step.cpp",
+     "  } catch (const Error&) {\n    roll_back(steps);\n    if (!together) steps[0]->fail(std::current_exception());",
+     "  } catch (const Error&) {\n    roll_back(steps);\n"
+     "    for (SessionStep* step : steps) step->fail(std::current_exception());", (JOINT,)),
+    ("together", "the budget of rows is each session's own", "cpp/engine/joint_step.cpp",
+     "n_rows += step->n_rows();", "n_rows = step->n_rows();", (JOINT,)),
     ("replay", "another node's child is accepted", "cpp/engine/recorded_run.cpp",
      "tree.parents[i] == node && tree.tokens[i] == run.text[next]", "tree.tokens[i] == run.text[next]", (TRACE,)),
     ("replay", "the prompt leaves nothing in memory", "cpp/engine/trace_replay.cpp",

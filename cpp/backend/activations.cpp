@@ -1,5 +1,7 @@
 #include "cpp/backend/activations.h"
 
+#include "cpp/base/scratch.h"
+
 namespace expertree {
 
 void Activations::reset(int64_t rows, int64_t n) {
@@ -7,7 +9,7 @@ void Activations::reset(int64_t rows, int64_t n) {
   n_ = n;
   // 16 spare floats: kernels may load a whole vector at the end of the last row.
   const size_t need = static_cast<size_t>(rows * n + 16);
-  if (f32_.size() < need) f32_.resize(need);
+  fit(&f32_, need);
   q8_32_.valid = false;
   q8_256_.valid = false;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpp/base/error.h"
+#include "cpp/base/scratch.h"
 
 namespace expertree {
 namespace {
@@ -46,9 +47,9 @@ void CpuBackend::prepare(Activations& x, DType dtype) {
   rows.q_stride = (x.n_ + 63) / 64 * 64;
   rows.d_stride = x.n_ / block;
   rows.sums_stride = x.n_ / 16;
-  q.q.resize(static_cast<size_t>(x.rows_ * rows.q_stride + 64));
-  q.d.resize(static_cast<size_t>(x.rows_ * rows.d_stride + 16));
-  q.sums16.resize(static_cast<size_t>(x.rows_ * rows.sums_stride + 32));
+  fit(&q.q, static_cast<size_t>(x.rows_ * rows.q_stride + 64));
+  fit(&q.d, static_cast<size_t>(x.rows_ * rows.d_stride + 16));
+  fit(&q.sums16, static_cast<size_t>(x.rows_ * rows.sums_stride + 32));
   rows.q = q.q.data();
   rows.d = q.d.data();
   rows.sums16 = q.sums16.data();

@@ -7,7 +7,9 @@
 
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
-#include "cpp/engine/step_profile.h"
+#include "cpp/engine/call_profile.h"
+#include "cpp/engine/joint_step.h"
+#include "cpp/engine/session_step.h"
 
 namespace expertree {
 namespace {
@@ -20,22 +22,6 @@ int64_t checked_context(int64_t n_ctx) {
   }
   return n_ctx;
 }
-
-// A second thread that calls in meanwhile is refused instead of corrupting the session.
-class Busy {
- public:
-  explicit Busy(std::atomic<bool>& flag) : flag_(flag) {
-    if (flag_.exchange(true)) {
-      throw Error(
-          ErrorCode::kInvalidRequest,
-          "the session is already running a call from another thread; wait for it, or use a session per thread");
-    }
-  }
-  ~Busy() { flag_.store(false); }
-
- private:
-  std::atomic<bool>& flag_;
-};
 
 }  // namespace
 
@@ -67,12 +53,16 @@ void Session::set_sampler(const SamplerOptions& options) {
   sampler_options_ = options;
 }
 
+void Session::check_stop(bool consume) {
+  if (consume ? cancelled_.exchange(false) : cancelled_.load()) {
+    throw Error(ErrorCode::kCancelled, "stopped on request");
+  }
+  if (interrupt_check_) interrupt_check_();
+}
+
 void Session::forward(const TokenBatch& batch, Keep keep, ForwardRequest request, ForwardResult* result) {
-  request.check_stop = [this] {
-    if (cancelled_.exchange(false)) throw Error(ErrorCode::kCancelled, "stopped on request");
-    if (interrupt_check_) interrupt_check_();
-  };
-  request.recorder = recorder_;
+  request.check_stop = [this] { check_stop(true); };
+  request.recorders = recorders_;
   state_.begin(batch, keep);
   try {
     model_->forward(state_, batch, request, result);
@@ -93,11 +83,11 @@ void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
   std::vector<int32_t> path(tokens.size());
   std::iota(path.begin(), path.end(), 0);
   {
-    const ZoneScope zone(recorder_, Zone::kCommit);
+    const ZoneScope zone(recorders_.timeline, Zone::kCommit);
     state_.commit(path);
   }
   if (speculation_ != nullptr) {
-    const ZoneScope zone(recorder_, Zone::kDraft);
+    const ZoneScope zone(recorders_.timeline, Zone::kDraft);
     speculation_->observe(batch, result, path);
   }
   if (logits != LogitRows::kNone) last_logits_ = std::move(result.logits);
@@ -133,7 +123,7 @@ void Session::catch_up() {
   const int64_t n_run = state_.n_committed();
   if (n_seen == n_run) return;
   ET_CHECK(n_seen < n_run);  // truncate has it forget
-  const ZoneScope zone(recorder_, Zone::kDraft);
+  const ZoneScope zone(recorders_.timeline, Zone::kDraft);
   if (!speculation_->needs_features()) {
     speculation_->observe(std::span(tokens_).subspan(static_cast<size_t>(n_seen), static_cast<size_t>(n_run - n_seen)));
     return;
@@ -159,13 +149,15 @@ void Session::prefill(std::span<const int32_t> tokens) {
                                                 "; shorten it, or load the model with a larger context (--ctx)");
   }
   const int64_t start = now_us();
-  StepProfile profile(*model_, id_, static_cast<int64_t>(tokens_.size()), &recorder_);
+  CallProfile profile(*model_);
+  profile.attach(&recorders_, id_, std::ssize(tokens_));
   catch_up();
   std::vector<int32_t> to_run(tokens_.begin() + state_.n_committed(), tokens_.end());
   to_run.insert(to_run.end(), tokens.begin(), tokens.end());
   if (tokens.empty()) TokenBatch::make(tokens, {}, 1);  // says that there are none
   append(to_run);
-  profile.finish(StepKind::kPrefill, tokens, state_, nullptr);
+  profile.finish(0, StepKind::kPrefill, tokens, state_, nullptr);
+  profile.close();
   std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   stats_.prefill_us += now_us() - start;
@@ -173,87 +165,10 @@ void Session::prefill(std::span<const int32_t> tokens) {
 }
 
 std::optional<StepRecord> Session::step(const StepRequest& request) {
-  const Busy busy(busy_);
-  require_nothing_pending();
-  if (tokens_.empty()) {
-    throw Error(ErrorCode::kInvalidRequest, "nothing to continue: the session has no tokens; call prefill first");
-  }
-  if (request.max_tokens < 1) {
-    throw Error(ErrorCode::kInvalidRequest,
-                "a step of " + std::to_string(request.max_tokens) + " tokens; expected at least 1");
-  }
-  const auto n_tokens = static_cast<int64_t>(tokens_.size());
-  if (n_tokens > n_ctx()) return std::nullopt;
-  const int64_t start = now_us();
-  StepProfile profile(*model_, id_, n_tokens, &recorder_);
-  catch_up();
-  StepRecord record;
-  if (speculation_ == nullptr || state_.n_committed() == n_tokens) {
-    sample_next(&record);
-  } else {
-    run_up_to(n_tokens - 1);
-    speculate(request, &record);
-  }
-  profile.finish(speculation_ == nullptr ? StepKind::kDecode : StepKind::kSpeculate, record.tokens, state_, &record);
-  std::lock_guard<std::mutex> lock(shown_mutex_);
-  tokens_.insert(tokens_.end(), record.tokens.begin(), record.tokens.end());
-  stats_.decode_us += now_us() - start;
-  stats_.n_decode_tokens += static_cast<int64_t>(record.tokens.size());
-  ++stats_.n_steps;
-  stats_.n_drafted += record.tree.size();
-  stats_.n_selected += static_cast<int64_t>(record.selected.size());
-  stats_.n_accepted += static_cast<int64_t>(record.accepted.size());
-  stats_.draft_us += static_cast<int64_t>(record.draft_seconds * 1e6);
-  stats_.select_us += static_cast<int64_t>(record.select_seconds * 1e6);
-  return record;
-}
-
-void Session::sample_next(StepRecord* record) {
-  const int64_t start = now_us();
-  const auto n_tokens = static_cast<int64_t>(tokens_.size());
-  record->n_rows = n_tokens - state_.n_committed();
-  run_up_to(n_tokens);
-  const ZoneScope zone(recorder_, Zone::kSample);
-  record->tokens = {sampler_.sample(last_logits_.data(), n_tokens, TokenHistory{tokens_, {}})};
-  record->verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
-}
-
-// All but the last token have been run.
-void Session::speculate(const StepRequest& request, StepRecord* record) {
-  const int64_t room = std::min(request.max_tokens - 1, n_ctx() - static_cast<int64_t>(tokens_.size()));
-  speculation_->propose(tokens_, room, sampler_, recorder_, record);
-  const int64_t start = now_us();
-  const TokenBatch batch = verification_batch(tokens_.back(), record->tree, record->selected, sampler_.n_vocab());
-  record->n_rows = batch.size();
-  ForwardRequest wanted;
-  speculation_->ask(&wanted);
-  wanted.most_experts = speculation_->most_experts();
-  forward(batch, Keep::kAnyPath, std::move(wanted), &verified_);
-  VerifiedPath path;
-  try {
-    const ZoneScope zone(recorder_, Zone::kSample);
-    path = verify(record->tree, record->selected, verified_.logits.data(), tokens_,
-                  {request.max_tokens, request.end_tokens}, sampler_);
-  } catch (...) {
-    state_.rollback();
-    throw;
-  }
-  const int64_t n_before = state_.n_committed();
-  const ZoneScope zone(recorder_, Zone::kCommit);
-  state_.commit(path.rows);
-  const float* last = verified_.logits.data() + path.rows.back() * sampler_.n_vocab();
-  const std::vector<float> logits_before = std::exchange(last_logits_, {last, last + sampler_.n_vocab()});
-  record->tokens = std::move(path.tokens);
-  record->accepted = std::move(path.nodes);
-  record->verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
-  try {
-    speculation_->learn(batch, verified_, path.rows, recorder_, record);
-  } catch (...) {
-    state_.truncate(n_before);
-    speculation_->forget(state_.n_committed());
-    last_logits_ = logits_before;
-    throw;
-  }
+  Session* self = this;
+  std::vector<SessionOutcome> outcomes = step_together({&self, 1}, {&request, 1}, kAnyRows);
+  if (outcomes[0].error) std::rethrow_exception(outcomes[0].error);
+  return std::move(outcomes[0].record);
 }
 
 void Session::set_speculation(std::unique_ptr<Drafter> drafter, std::unique_ptr<Selector> selector,
@@ -288,7 +203,8 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   const Busy busy(busy_);
   require_nothing_pending();
   const TokenBatch batch = TokenBatch::make(tokens, parents, model_->hyperparameters().n_vocab);
-  StepProfile profile(*model_, id_, static_cast<int64_t>(tokens_.size()), &recorder_);
+  CallProfile profile(*model_);
+  profile.attach(&recorders_, id_, std::ssize(tokens_));
   catch_up();
   run_up_to(static_cast<int64_t>(tokens_.size()));
   ForwardRequest request;
@@ -297,7 +213,8 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   forward(batch, Keep::kAnyPath, std::move(request), &result);
   pending_ = batch.tokens;
   pending_logits_ = result.logits;
-  profile.finish(StepKind::kEvaluate, {}, state_, nullptr);
+  profile.finish(0, StepKind::kEvaluate, {}, state_, nullptr);
+  profile.close();
   return result;
 }
 

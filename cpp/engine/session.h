@@ -32,6 +32,8 @@ struct SessionStats {
   int64_t select_us = 0;
 };
 
+class SessionStep;
+
 class Session {
  public:
   // n_ctx: positions that the sequence may grow to, at least 1.
@@ -89,13 +91,14 @@ class Session {
   void set_interrupt_check(std::function<void()> check) { interrupt_check_ = std::move(check); }
 
  private:
+  friend class SessionStep;
+  // What a call that runs makes check_stop of; `consume`: the call that is cancelled is this one.
+  void check_stop(bool consume);
   void forward(const TokenBatch& batch, Keep keep, ForwardRequest request, ForwardResult* result);
   void run_rows(std::span<const int32_t> tokens, LogitRows logits);
   void append(std::span<const int32_t> tokens);
   void run_up_to(int64_t n_tokens);
   void catch_up();
-  void sample_next(StepRecord* record);
-  void speculate(const StepRequest& request, StepRecord* record);
   void require_nothing_pending() const;
   void drop_pending();
 
@@ -114,7 +117,7 @@ class Session {
   std::vector<float> pending_logits_;
   std::unique_ptr<Speculation> speculation_;  // nullptr: plain steps
   ForwardResult verified_;                    // of the last speculative step; its memory serves the next one
-  StepRecorder* recorder_ = nullptr;  // of the running call, when a profile runs
+  CallRecorders recorders_;  // of the running call
   std::atomic<bool> cancelled_{false};
   mutable std::atomic<bool> busy_{false};
   std::function<void()> interrupt_check_;

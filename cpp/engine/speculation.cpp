@@ -7,7 +7,6 @@
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
 #include "cpp/model/sequence_state.h"
-#include "cpp/profile/step_recorder.h"
 
 namespace expertree {
 namespace {
@@ -87,10 +86,6 @@ void Speculation::ask(ForwardRequest* request) const {
   request->routing = model_->n_moe_layers() > 0;
 }
 
-PagerStats Speculation::pager_stats() const {
-  return model_->experts() == nullptr ? PagerStats{} : model_->experts()->stats();
-}
-
 void Speculation::forget(int64_t length) noexcept { n_observed_ = std::min(n_observed_, length); }
 
 void Speculation::align() {
@@ -138,56 +133,54 @@ void Speculation::observe_experts(const TokenBatch& batch, const ForwardResult& 
   predictor_->observe(tokens, used);
 }
 
-// Of all layers together, each once however many rows used it.
-int64_t Speculation::count_experts(const TokenBatch& batch, const ForwardResult& result) const {
-  const HyperParameters& h = model_->hyperparameters();
-  const int64_t per_layer = batch.size() * h.moe.n_used;
-  std::vector<bool> used(static_cast<size_t>(model_->n_moe_layers() * h.moe.n_experts), false);
-  for (int64_t i = 0; i < std::ssize(result.expert_ids); ++i) {
-    used[static_cast<size_t>(i / per_layer * h.moe.n_experts + result.expert_ids[static_cast<size_t>(i)])] = true;
-  }
-  return std::ranges::count(used, true);
-}
-
 void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record) {
-  align();
-  if (max_depth <= 0 || !selector_->wants_draft()) return;
-  DraftLimits limits = limits_;
-  limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
-  limits.least_score = selector_->least_score();
-  record->tree = drafter_->draft(history, limits, sampler);
-  record->tree.check(drafter_->name(), sampler.n_vocab());
-  if (record->tree.size() > limits.max_nodes ||
-      std::ranges::any_of(record->tree.depths, [&](int32_t depth) { return depth > limits.max_depth; })) {
-    record->tree = record->tree.best(limits.max_nodes, limits.max_depth);
-  }
-}
-
-void Speculation::propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecorder* recorder,
-                          StepRecord* record) {
   const int64_t start = now_us();
-  {
-    const ZoneScope zone(recorder, Zone::kDraft);
-    draft(history, max_depth, sampler, record);
+  align();
+  if (max_depth > 0 && selector_->wants_draft()) {
+    DraftLimits limits = limits_;
+    limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
+    limits.least_score = selector_->least_score();
+    record->tree = drafter_->draft(history, limits, sampler);
+    record->tree.check(drafter_->name(), sampler.n_vocab());
+    if (record->tree.size() > limits.max_nodes ||
+        std::ranges::any_of(record->tree.depths, [&](int32_t depth) { return depth > limits.max_depth; })) {
+      record->tree = record->tree.best(limits.max_nodes, limits.max_depth);
+    }
   }
   record->draft_seconds = seconds_since(start);
-  before_ = pager_stats();
   if (model_->experts() != nullptr) cost_.set_costs(model_->experts()->costs());
-  if (record->tree.size() == 0) return;
-  const int64_t drafted = now_us();
-  if (predictor_ != nullptr) {
-    const ZoneScope zone(recorder, Zone::kPredict);
-    record->predicted = predictor_->predict(history.back(), record->tree);
-  }
-  const ZoneScope zone(recorder, Zone::kSelect);
-  record->selected = selector_->select(record->tree, record->predicted, cost_);
-  record->tree.check_selection(selector_->name(), record->selected);
-  hint_experts(*record);
-  record->select_seconds = seconds_since(drafted);
-  record->predicted_seconds = step_seconds(cost_, record->predicted, record->selected);
 }
 
-// The pager hears at once what the step is expected to use, so that it reads ahead of the layers. A layer's own guess,
+void Speculation::predict(int32_t root_token, StepRecord* record) {
+  const int64_t start = now_us();
+  if (predictor_ != nullptr) record->predicted = predictor_->predict(root_token, record->tree);
+  record->select_seconds += seconds_since(start);
+}
+
+void Speculation::choose(const SharedPass& others, StepRecord* record) {
+  if (record->tree.size() == 0) return;
+  const int64_t start = now_us();
+  if (others.n_sequences() == 0) {
+    record->selected = selector_->select(record->tree, record->predicted, cost_);
+  } else {
+    record->selected = selector_->select(record->tree, record->predicted, SharedCost(cost_, others));
+  }
+  record->tree.check_selection(selector_->name(), record->selected);
+  record->select_seconds += seconds_since(start);
+}
+
+SharedRows Speculation::shared_rows(const StepRecord& record) const {
+  return {&record.predicted, record.selected, selector_->expected_tokens(record.tree, record.selected),
+          record.tree.size() > 0 ? cost_.draft_seconds() : 0.0};
+}
+
+double Speculation::pass_seconds(const SharedPass& others, const StepRecord& record) const {
+  if (record.tree.size() == 0) return 0.0;
+  if (others.n_sequences() == 0) return step_seconds(cost_, record.predicted, record.selected);
+  return step_seconds(SharedCost(cost_, others), record.predicted, record.selected);
+}
+
+// At once, so that it reads ahead of the layers. A layer's own guess,
 // made while the one before it runs, is better and goes first (priority 0); then the layers in their order.
 void Speculation::hint_experts(const StepRecord& record) const {
   const ExpertSets& sets = record.predicted;
@@ -223,25 +216,23 @@ void Speculation::judge_prediction(const ExpertSets& predicted, const ForwardRes
 }
 
 void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows,
-                        StepRecorder* recorder, StepRecord* record) {
+                        const PassRecord& pass, StepRecord* record) {
   const int64_t start = now_us();
-  {
-    const ZoneScope zone(recorder, Zone::kDraft);
-    observe(batch, result, rows);
-  }
+  observe(batch, result, rows);
   record->draft_seconds += seconds_since(start);
-  const PagerStats after = pager_stats();
-  record->n_experts = count_experts(batch, result);
   judge_prediction(record->predicted, result, batch.size());
-  record->expert_hits = after.n_hits - before_.n_hits;
-  record->expert_misses = after.n_misses + after.n_late - before_.n_misses - before_.n_late;
-  record->bytes_read = after.bytes_read - before_.bytes_read;
-  record->wait_seconds = static_cast<double>(after.wait_us - before_.wait_us) * 1e-6;
+  record->expert_hits = pass.after.n_hits - pass.before.n_hits;
+  record->expert_misses = pass.after.n_misses + pass.after.n_late - pass.before.n_misses - pass.before.n_late;
+  record->bytes_read = pass.after.bytes_read - pass.before.bytes_read;
+  record->wait_seconds = static_cast<double>(pass.after.wait_us - pass.before.wait_us) * 1e-6;
   if (record->tree.size() > 0) cost_.record_draft(record->draft_seconds);
-  cost_.record({record->n_rows, record->n_experts, std::ssize(result.expert_ids), record->verify_seconds,
-                record->wait_seconds, record->predicted_seconds});
-  selector_->observe(
-      {&record->tree, record->selected, record->accepted, record->draft_seconds, record->verify_seconds});
+  if (!pass.is_typical) return;
+  cost_.record({pass.n_rows, pass.n_experts, pass.n_expert_rows, record->verify_seconds, record->wait_seconds,
+                record->predicted_seconds});
+  const double waited = record->wait_seconds * (pass.all_misses > 0.0 ? pass.misses / pass.all_misses : pass.share);
+  const double ran = std::max(0.0, record->verify_seconds - record->wait_seconds) * pass.share;
+  selector_->observe({&record->tree, record->selected, record->accepted, record->draft_seconds, ran + waited, waited,
+                      pass.misses, pass.kept_misses});
 }
 
 }  // namespace expertree

@@ -13,6 +13,7 @@
 #include "cpp/spec/measured_cost.h"
 #include "cpp/spec/predictor.h"
 #include "cpp/spec/selector.h"
+#include "cpp/spec/shared_pass.h"
 
 namespace expertree {
 
@@ -29,17 +30,34 @@ struct StepRecord {
   std::vector<int32_t> selected;  // nodes that were verified
   std::vector<int32_t> accepted;  // nodes of the accepted path, in order
   int64_t n_rows = 0;             // run through the model; 0: the last token had been run already
+  int64_t n_sequences = 1;        // that had rows in the pass
+  int64_t n_pass_rows = 0;        // of all of them
+  int64_t n_pass_experts = 0;
   double predicted_seconds = 0.0;  // of verifying
   double draft_seconds = 0.0;      // proposing, and learning from what was accepted
   double select_seconds = 0.0;     // predicting experts and selecting nodes
   double verify_seconds = 0.0;     // the forward pass, sampling, and keeping the path
-  // Experts of all layers that the rows used, and what the pager did meanwhile; the latter counts another session's
-  // step at the same time, too.
+  // Experts of all layers that the rows used, and what the pager did meanwhile; the latter counts all sequences of the
+  // pass, and another session's step at the same time, too.
   int64_t n_experts = 0;
   int64_t expert_hits = 0;
   int64_t expert_misses = 0;  // those whose reading had begun included
   uint64_t bytes_read = 0;
   double wait_seconds = 0.0;  // for reads
+};
+
+// What a pass came to, as one of its sequences sees it.
+struct PassRecord {
+  int64_t n_sequences = 1;
+  int64_t n_rows = 0;  // of all sequences, as the next three
+  int64_t n_experts = 0;  // of all layers, each once
+  int64_t n_expert_rows = 0;  // rows times experts per row
+  PagerStats before, after;
+  double share = 1.0;  // of running the pass that this sequence answers for
+  double misses = 0.0;  // experts that were not in memory before it: this sequence's share of them
+  double kept_misses = 0.0;  // the same of the rows alone that it keeps
+  double all_misses = 0.0;  // of all sequences
+  bool is_typical = true;  // false: its time says nothing about others
 };
 
 class Speculation {
@@ -68,22 +86,28 @@ class Speculation {
   // The next kept positions: the tokens of `rows` of a batch, with what its forward pass recorded.
   void observe(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
 
-  // Drafts at most `max_depth` deep below the last token of `history`, predicts and selects; fills in the record.
-  void propose(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecorder* recorder,
-               StepRecord* record);
-  // After the step, however many nodes it verified: the kept rows of its batch, and how it went.
+  // A step, in this order. Drafts at most `max_depth` deep below the last token of `history`.
+  void draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record);
+  // Which experts the root and the tree are expected to use.
+  void predict(int32_t root_token, StepRecord* record);
+  // Which nodes are worth their cost in a pass that holds `others`. May be asked again for other ones where
+  // may_choose_again().
+  void choose(const SharedPass& others, StepRecord* record);
+  bool may_choose_again() const { return selector_->may_choose_again(); }
+  SharedRows shared_rows(const StepRecord& record) const;
+  // Of a pass with the nodes that were chosen; 0 where that is not known.
+  double pass_seconds(const SharedPass& others, const StepRecord& record) const;
+  // The pager hears what the step is expected to use.
+  void hint_experts(const StepRecord& record) const;
+  // After the pass, however many nodes it verified: the kept rows of its batch, and how it went.
   void learn(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows,
-             StepRecorder* recorder, StepRecord* record);
+             const PassRecord& pass, StepRecord* record);
 
  private:
   bool predictor_wants_hidden() const { return predictor_ != nullptr && predictor_->wants_hidden(); }
-  PagerStats pager_stats() const;
-  void hint_experts(const StepRecord& record) const;
   void judge_prediction(const ExpertSets& predicted, const ForwardResult& result, int64_t n_rows);
-  void draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record);
   void align();
   void observe_experts(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
-  int64_t count_experts(const TokenBatch& batch, const ForwardResult& result) const;
 
   std::shared_ptr<Model> model_;
   std::unique_ptr<Drafter> drafter_;
@@ -94,7 +118,6 @@ class Speculation {
   DraftLimits limits_;
   FeatureRequest features_;
   int64_t n_observed_ = 0;
-  PagerStats before_;      // when the step's forward pass began
   int64_t n_drafter_ = 0;  // positions that the drafter itself counts; more than n_observed_ until align()
 };
 

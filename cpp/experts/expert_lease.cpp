@@ -11,7 +11,7 @@ namespace {
 
 // Slots that one lease has in hand ahead of the experts it has got: enough to keep the disk busy, few enough that a long
 // prefill does not sweep out what other layers keep.
-constexpr size_t kMaxWaiting = 16;
+constexpr size_t kMaxWaiting = 24;
 constexpr std::chrono::milliseconds kStopCheck{20};
 
 }  // namespace

@@ -122,7 +122,8 @@ class ExpertPager final : public Residency {
   void pump();
   bool start_hint();
   bool start_background();
-  void start(int32_t slot);
+  void start(std::span<const int32_t> slots);
+  void start_demanded();
   void set_state(ExpertKey key, ExpertState state);
 
   static ReadError read_error(const std::exception_ptr& error);

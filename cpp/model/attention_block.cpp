@@ -108,13 +108,14 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
     if (scale != 1.0f) {
       for (int64_t i = 0; i < a.q.rows; ++i) q[i] = q[i] * scale;
     }
-    const int64_t cell = chunk.state.cell(chunk.begin + r);
+    const int64_t cell = chunk.cell(r);
+    const SequenceState& state = *chunk.row(r).state;
     for (int64_t head = 0; head < p.n_kv_heads; ++head) {
       float* value = v + head * p.head_dim_v;
       if (h_.normalize_values) backend_.kernels().rms_norm(value, nullptr, h_.rms_eps, p.head_dim_v, value);
-      std::memcpy(chunk.state.keys(layer, head) + cell * p.head_dim_k, k + head * p.head_dim_k,
+      std::memcpy(state.keys(layer, head) + cell * p.head_dim_k, k + head * p.head_dim_k,
                   static_cast<size_t>(p.head_dim_k) * sizeof(float));
-      std::memcpy(chunk.state.values(layer, head) + cell * p.head_dim_v, value,
+      std::memcpy(state.values(layer, head) + cell * p.head_dim_v, value,
                   static_cast<size_t>(p.head_dim_v) * sizeof(float));
     }
   });
@@ -150,23 +151,30 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
   const float scale = h_.attention_scale != 0.0 ? static_cast<float>(h_.attention_scale)
                                                 : 1.0f / std::sqrt(static_cast<float>(p.head_dim_k));
   attended_.reset(chunk.n, p.n_heads * p.head_dim_v);
-  // A task is some rows of one head: they read its keys and values together. A few rows make tasks of one, for balance.
+  // A task is some rows of one sequence and head: they read its keys and values together. A few rows make tasks of one,
+  // for balance.
   const int64_t step = chunk.n >= kTaskRows * p.n_kv_heads ? kTaskRows : 1;
-  const int64_t n_steps = (chunk.n + step - 1) / step;
+  attention_tasks_.clear();
+  for (const Piece& piece : chunk.pieces) {
+    for (int64_t i = 0; i < piece.n; i += step) {
+      attention_tasks_.push_back({piece.at + i, std::min(step, piece.n - i)});
+    }
+  }
+  const auto n_steps = std::ssize(attention_tasks_);
   backend_.pool().parallel_for(n_steps * p.n_kv_heads, [&](int64_t task) {
     const int64_t head = task / n_steps;
-    const int64_t begin = task % n_steps * step;
+    const auto [begin, n_rows] = attention_tasks_[static_cast<size_t>(task % n_steps)];
     AttendArgs rows[kTaskRows] = {};
-    const int64_t n_rows = std::min(step, chunk.n - begin);
     for (int64_t i = 0; i < n_rows; ++i) {
       AttendArgs& args = rows[i];
       const int64_t r = begin + i;
-      const PathCells& path = chunk.state.path(chunk.begin + r);
+      const PathCells& path = chunk.path(r);
+      const SequenceState& state = *chunk.row(r).state;
       args.q = q_.data() + r * n_q + head * group * p.head_dim_k;
       args.q_stride = p.head_dim_k;
       args.n_heads = group;
-      args.k = chunk.state.keys(layer, head);
-      args.v = h_.is_latent() ? args.k : chunk.state.values(layer, head);
+      args.k = state.keys(layer, head);
+      args.v = h_.is_latent() ? args.k : state.values(layer, head);
       args.head_dim_k = p.head_dim_k;
       args.head_dim_v = p.head_dim_v;
       args.v_stride = h_.is_latent() ? p.head_dim_k : p.head_dim_v;

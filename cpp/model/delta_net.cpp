@@ -30,29 +30,33 @@ DeltaNet::DeltaNet(const HyperParameters& h, CpuBackend& backend)
       query_scale_(static_cast<size_t>(r_.head_dim), 1.0f / static_cast<float>(r_.head_dim)),
       key_scale_(static_cast<size_t>(r_.head_dim), 1.0f / std::sqrt(static_cast<float>(r_.head_dim))) {}
 
-void DeltaNet::run(const DeltaNetWeights& w, int64_t layer, int64_t begin, Activations& x, RecurrentState& state,
+void DeltaNet::run(const DeltaNetWeights& w, int64_t layer, std::span<const RecurrentRows> sequences, Activations& x,
                    float* output) {
   const int64_t n = x.rows();
   project(w, x);
   make_gates(w, n);
-  ConvInputs inputs(r_, state, layer, begin, n, inputs_.data());
-  for (int64_t i = 0; state.leaves_terms() && i < n; ++i) {
-    std::copy_n(gates_.data() + i * 2 * r_.n_value_heads, 2 * r_.n_value_heads,
-                state.pending_terms(layer, begin + i) + r_.n_channels);
-  }
   outputs_.resize(static_cast<size_t>(n * r_.n_values()));
-  if (begin == 0) apply_log(w, layer, inputs, state);
-  if (state.is_chain()) {
-    convolve(w, n, [&](int64_t i, const float** taps) { inputs.taps(begin + i, taps); });
-    scan_chain(layer, begin, n, state);
-  } else {
-    convolve(w, begin + n, [&](int64_t i, const float** taps) { inputs.taps(i, taps); });
-    scan_tree(layer, begin, n, state);
-  }
-  inputs.carry();
+  for (const RecurrentRows& rows : sequences) run_sequence(w, layer, rows);
   gate_outputs(w, n);
   const CpuBackend::Product out[] = {{w.output, output, w.output.rows}};
   backend_.matmul(gated_, out);
+}
+
+void DeltaNet::run_sequence(const DeltaNetWeights& w, int64_t layer, const RecurrentRows& rows) {
+  RecurrentState& state = *rows.state;
+  ConvInputs inputs(r_, state, layer, rows.begin, rows.n, inputs_.data() + rows.at * r_.n_channels);
+  for (int64_t i = 0; state.leaves_terms() && i < rows.n; ++i) {
+    std::copy_n(gates(rows.at + i), 2 * r_.n_value_heads, state.pending_terms(layer, rows.begin + i) + r_.n_channels);
+  }
+  if (rows.begin == 0) apply_log(w, layer, inputs, state);
+  if (state.is_chain()) {
+    convolve(w, rows.n, [&](int64_t i, const float** taps) { inputs.taps(rows.begin + i, taps); });
+    scan_chain(layer, rows);
+  } else {
+    convolve(w, rows.begin + rows.n, [&](int64_t i, const float** taps) { inputs.taps(i, taps); });
+    scan_tree(layer, rows);
+  }
+  inputs.carry();
 }
 
 void DeltaNet::project(const DeltaNetWeights& w, Activations& x) {
@@ -150,7 +154,10 @@ void DeltaNet::apply_log(const DeltaNetWeights& w, int64_t layer, const ConvInpu
   }
 }
 
-void DeltaNet::scan_chain(int64_t layer, int64_t begin, int64_t n, RecurrentState& state) {
+void DeltaNet::scan_chain(int64_t layer, const RecurrentRows& sequence) {
+  RecurrentState& state = *sequence.state;
+  const int64_t begin = sequence.begin;
+  const int64_t n = sequence.n;
   const float* committed = state.matrices(layer);
   float* tip = state.tip_matrices(layer);
   float* checkpoint = state.checkpoint_matrices(layer);
@@ -163,7 +170,7 @@ void DeltaNet::scan_chain(int64_t layer, int64_t begin, int64_t n, RecurrentStat
     if (begin == 0) copy_columns(committed + offset, d, d, b.n_columns, tip + offset, d);
     DeltaRow* rows = rows_.data() + task * n;
     for (int64_t i = 0; i < n; ++i) {
-      rows[i] = row(b, i, gates_.data() + i * 2 * r_.n_value_heads, outputs_.data() + i * r_.n_values());
+      rows[i] = row(b, i, gates(sequence.at + i), outputs(sequence.at + i));
     }
     scan(b, tip + offset, d, {rows, static_cast<size_t>(n_before)});
     if (n_before > 0 && begin + n_before == state.checkpoint_row() + 1) {
@@ -174,9 +181,11 @@ void DeltaNet::scan_chain(int64_t layer, int64_t begin, int64_t n, RecurrentStat
 }
 
 // Rows of earlier passes are run again: their states were not kept.
-void DeltaNet::scan_tree(int64_t layer, int64_t begin, int64_t n, RecurrentState& state) {
+void DeltaNet::scan_tree(int64_t layer, const RecurrentRows& sequence) {
+  RecurrentState& state = *sequence.state;
   const TreeScan& tree = state.scan();
-  const int64_t end = begin + n;
+  const int64_t begin = sequence.begin;
+  const int64_t end = begin + sequence.n;
   const int64_t d = r_.head_dim;
   const float* committed = state.matrices(layer);
   const int64_t slot_floats = d * std::min(kBlockColumns, d);
@@ -193,7 +202,7 @@ void DeltaNet::scan_tree(int64_t layer, int64_t begin, int64_t n, RecurrentState
       for (int32_t i = segment.begin; i < segment.end; ++i) {
         const int32_t r = tree.order[static_cast<size_t>(i)];
         if (r >= end) break;  // and so are those that follow it
-        float* out = r < begin ? nullptr : outputs_.data() + (r - begin) * r_.n_values();
+        float* out = r < begin ? nullptr : outputs(sequence.at + r - begin);
         rows[n_rows++] = row(b, r, state.pending_terms(layer, r) + r_.n_channels, out);
       }
       if (n_rows == 0) continue;

@@ -19,8 +19,8 @@ class DeltaNet {
  public:
   DeltaNet(const HyperParameters& h, CpuBackend& backend);
 
-  // Rows [begin, begin + x.rows()) of the pending batch. x: the layer's normalised input; output: [x.rows()][n_embd].
-  void run(const DeltaNetWeights& w, int64_t layer, int64_t begin, Activations& x, RecurrentState& state,
+  // x: the layer's normalised input of all sequences' rows; output: [x.rows()][n_embd].
+  void run(const DeltaNetWeights& w, int64_t layer, std::span<const RecurrentRows> sequences, Activations& x,
            float* output);
 
  private:
@@ -36,8 +36,11 @@ class DeltaNet {
   template <typename Taps>
   void convolve(const DeltaNetWeights& w, int64_t n, const Taps& taps);
   void apply_log(const DeltaNetWeights& w, int64_t layer, const ConvInputs& inputs, RecurrentState& state);
-  void scan_chain(int64_t layer, int64_t begin, int64_t n, RecurrentState& state);
-  void scan_tree(int64_t layer, int64_t begin, int64_t n, RecurrentState& state);
+  void run_sequence(const DeltaNetWeights& w, int64_t layer, const RecurrentRows& rows);
+  void scan_chain(int64_t layer, const RecurrentRows& rows);
+  void scan_tree(int64_t layer, const RecurrentRows& rows);
+  const float* gates(int64_t row) const { return gates_.data() + row * 2 * r_.n_value_heads; }
+  float* outputs(int64_t row) { return outputs_.data() + row * r_.n_values(); }
   void gate_outputs(const DeltaNetWeights& w, int64_t n);
 
   int64_t n_blocks() const;
@@ -52,12 +55,12 @@ class DeltaNet {
   std::vector<float> query_scale_;  // [head_dim] 1 / head_dim: unit length, and attention's 1 / sqrt(head_dim)
   std::vector<float> key_scale_;  // [head_dim] 1 / sqrt(head_dim): unit length
 
-  // Scratch of one call.
+  // Scratch of one call; n: rows of all sequences.
   std::vector<float> inputs_;  // [n][n_channels]
   std::vector<float> output_gates_;  // [n][n_values]
   std::vector<float> alpha_, beta_;  // [n][n_value_heads]
   std::vector<float> gates_;  // [n][2 * n_value_heads]: decays, then steps
-  std::vector<float> mixed_;  // [n][n_channels]: queries, keys, values after the convolution
+  std::vector<float> mixed_;  // [rows of one sequence][n_channels]: queries, keys, values after the convolution
   std::vector<DeltaRow> rows_;  // [tasks][rows]
   std::vector<float> kept_;  // [tasks][slots + 1][head_dim][columns] states of a tree under way
   std::vector<float> outputs_;  // [n][n_values]

@@ -1,4 +1,5 @@
 // The feed-forward part of a layer: dense, or a mixture of experts.
+#include "cpp/base/scratch.h"
 #include "cpp/model/forward.h"
 
 namespace expertree {
@@ -6,7 +7,7 @@ namespace expertree {
 void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
   const bool has_experts = w.moe.moe_layer >= 0;
-  const ZoneScope zone(chunk.recorder, has_experts ? Zone::kExperts : Zone::kDense, layer);
+  const ZoneScope zone(chunk.timeline, has_experts ? Zone::kExperts : Zone::kDense, layer);
   normed_.reset(chunk.n, h_.n_embd);
   norm(residual_.data(), w.ffn_norm, w.ffn_norm_bias, &normed_);
   if (has_experts) {
@@ -22,8 +23,8 @@ void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
 // Of normed_, into output_.
 void Forward::feed_forward(const FeedForwardWeights& w, int64_t n_ff) {
   const int64_t n = normed_.rows();
-  gate_.resize(static_cast<size_t>(n * n_ff));
-  up_.resize(static_cast<size_t>(n * n_ff));
+  fit(&gate_, static_cast<size_t>(n * n_ff));
+  fit(&up_, static_cast<size_t>(n * n_ff));
   output_.resize(static_cast<size_t>(n * h_.n_embd));
   const CpuBackend::Product in[] = {{w.gate, gate_.data(), n_ff}, {w.up, up_.data(), n_ff}};
   backend_.matmul(normed_, in);

@@ -5,15 +5,10 @@
 #include <cmath>
 
 #include "cpp/base/error.h"
+#include "cpp/model/scratch_size.h"
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
-namespace {
-
-// Rows of one chunk: bounds the scratch; large enough that weights are read few times in a long prefill.
-constexpr int64_t kChunkRows = 512;
-
-}  // namespace
 
 Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_) {
   for (const LayerParameters& layer : h_.layers) {
@@ -22,72 +17,115 @@ Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backen
   }
 }
 
-void Forward::run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result) {
-  const int64_t first = request.first_row;
-  const int64_t n = batch.size() - first;
-  const int64_t n_logit_rows = request.logits == LogitRows::kAll ? n : request.logits == LogitRows::kLast ? 1 : 0;
-  require_memory(static_cast<uint64_t>(n_logit_rows * h_.n_vocab) * sizeof(float), "the logits of this batch");
-  result->logits.resize(static_cast<size_t>(n_logit_rows * h_.n_vocab));
-  const size_t n_routed = request.routing ? static_cast<size_t>(m_.n_moe_layers() * n * h_.moe.n_used) : 0;
-  result->expert_ids.resize(n_routed);
-  result->expert_weights.resize(n_routed);
-  prepare_hidden(n, request, result);
-  for (int64_t at = 0; at < n; at += kChunkRows) {
-    const Chunk chunk{.state = state,
-                      .batch = batch,
-                      .begin = first + at,
-                      .n = std::min(kChunkRows, n - at),
-                      .at = at,
-                      .inputs = request.inputs == nullptr ? nullptr : request.inputs + at * h_.n_embd,
-                      .routing = request.routing ? result : nullptr,
-                      .check_stop = request.check_stop,
-                      .most_experts = request.most_experts,
-                      .recorder = request.recorder};
-    if (chunk.recorder != nullptr) {
-      chunk.recorder->add_rows(
-          std::span(batch.tokens).subspan(static_cast<size_t>(chunk.begin), static_cast<size_t>(chunk.n)));
-    }
-    const bool last_chunk = at + chunk.n == n;
-    const bool silent = !request.routing && !request.last_hidden && request.logits != LogitRows::kAll &&
-                        (request.logits == LogitRows::kNone || !last_chunk);
-    embed(chunk);
-    rotary_angles(chunk);
-    for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
-      if (request.check_stop) request.check_stop();
-      tap(chunk, layer, request.tap_layers, result);
-      if (weights(layer).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) {
-        const ZoneScope zone(chunk.recorder, Zone::kRouter, layer);
-        router_scores(chunk, layer);
-      }
-      // Of rows that nobody asks about the last layer leaves keys and values only.
-      if (silent && layer == h_.n_layers - 1 && h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent()) {
-        const ZoneScope zone(chunk.recorder, Zone::kAttention, layer);
-        leave_keys_values(chunk, layer);
-        continue;
-      }
-      mix(chunk, layer);
-      feed_forward_part(chunk, layer);
-      check_finite(chunk, layer);
-    }
-    const ZoneScope zone(chunk.recorder, Zone::kHead);
-    if (request.last_hidden) last_hidden(chunk, result);
-    logits(chunk, request.logits, result);
+int64_t Forward::Piece::n_logit_rows() const {
+  if (request().logits == LogitRows::kAll) return n;
+  const bool is_last = begin + n == pass.batch->size();
+  return request().logits == LogitRows::kLast && is_last ? 1 : 0;
+}
+
+void Forward::Chunk::add(const SequencePass& pass, int64_t begin, int64_t n_rows) {
+  pieces.push_back({pass, begin, n_rows, n});
+  for (int64_t i = begin; i < begin + n_rows; ++i) {
+    const auto at = static_cast<size_t>(i);
+    rows.push_back({pass.state, i, pass.state->n_committed() + pass.batch->depths[at], pass.batch->tokens[at]});
+  }
+  n += n_rows;
+}
+
+void Forward::Chunk::check_stop() const {
+  for (const SequencePass& pass : sequences) {
+    if (pass.request->check_stop) pass.request->check_stop();
   }
 }
 
+void Forward::size_result(const Model& model, const SequencePass& pass) {
+  const HyperParameters& h = model.h_;
+  const ForwardRequest& request = *pass.request;
+  const int64_t n = pass.batch->size() - request.first_row;
+  const int64_t n_logit_rows = request.logits == LogitRows::kAll ? n : request.logits == LogitRows::kLast ? 1 : 0;
+  require_memory(static_cast<uint64_t>(n_logit_rows * h.n_vocab) * sizeof(float), "the logits of this batch");
+  pass.result->logits.resize(static_cast<size_t>(n_logit_rows * h.n_vocab));
+  const size_t n_routed = request.routing ? static_cast<size_t>(model.n_moe_layers() * n * h.moe.n_used) : 0;
+  pass.result->expert_ids.resize(n_routed);
+  pass.result->expert_weights.resize(n_routed);
+}
+
+void Forward::run(std::span<const SequencePass> sequences) {
+  for (const SequencePass& pass : sequences) {
+    size_result(m_, pass);
+    prepare_hidden(pass);
+  }
+  Timeline* timeline = sequences.front().request->recorders.timeline;
+  Chunk chunk{.sequences = sequences, .pieces = {}, .rows = {}, .timeline = timeline};
+  const auto flush = [&] {
+    run_chunk(chunk);
+    chunk = {.sequences = sequences, .pieces = {}, .rows = {}, .timeline = timeline};
+  };
+  for (const SequencePass& pass : sequences) {
+    for (int64_t begin = pass.request->first_row; begin < pass.batch->size();) {
+      const int64_t n = std::min(kChunkRows - chunk.n, pass.batch->size() - begin);
+      chunk.add(pass, begin, n);
+      begin += n;
+      if (chunk.n == kChunkRows) flush();
+    }
+  }
+  if (chunk.n > 0) flush();
+}
+
+void Forward::record_rows(const Chunk& chunk) const {
+  for (const Piece& piece : chunk.pieces) {
+    RowRecorder* rows = piece.request().recorders.rows;
+    if (rows == nullptr) continue;
+    rows->add(
+        std::span(piece.pass.batch->tokens).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.n)));
+  }
+}
+
+void Forward::run_chunk(const Chunk& chunk) {
+  record_rows(chunk);
+  const bool silent = std::ranges::all_of(chunk.pieces, [](const Piece& piece) {
+    return !piece.request().routing && !piece.request().last_hidden && piece.n_logit_rows() == 0;
+  });
+  embed(chunk);
+  rotary_angles(chunk);
+  for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
+    chunk.check_stop();
+    tap(chunk, layer);
+    if (weights(layer).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) {
+      const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
+      router_scores(chunk, layer);
+    }
+    // Of rows that nobody asks about the last layer leaves keys and values only.
+    if (silent && layer == h_.n_layers - 1 && h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent()) {
+      const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
+      leave_keys_values(chunk, layer);
+      return;
+    }
+    mix(chunk, layer);
+    feed_forward_part(chunk, layer);
+    check_finite(chunk, layer);
+  }
+  const ZoneScope zone(chunk.timeline, Zone::kHead);
+  last_hidden(chunk);
+  logits(chunk);
+}
+
 void Forward::mix(const Chunk& chunk, int64_t layer) {
-  const ZoneScope zone(chunk.recorder, Zone::kAttention, layer);
+  const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
   const Mixer mixer = h_.layer(layer).mixer;
   if (mixer == Mixer::kAttention) return attention(chunk, layer);
   const LayerWeights& w = weights(layer);
   normed_.reset(chunk.n, h_.n_embd);
   norm(residual_.data(), w.attn_norm, w.attn_norm_bias, &normed_);
   output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
-  RecurrentState& state = chunk.state.recurrent();
+  recurrent_rows_.clear();
+  for (const Piece& piece : chunk.pieces) {
+    recurrent_rows_.push_back({&piece.pass.state->recurrent(), piece.begin, piece.n, piece.at});
+  }
   if (mixer == Mixer::kDeltaNet) {
-    delta_net_->run(w.delta_net, layer, chunk.begin, normed_, state, output_.data());
+    delta_net_->run(w.delta_net, layer, recurrent_rows_, normed_, output_.data());
   } else {
-    short_conv_->run(w.short_conv, layer, chunk.begin, normed_, state, output_.data());
+    short_conv_->run(w.short_conv, layer, recurrent_rows_, normed_, output_.data());
   }
   add_to_residual(chunk, w.post_attention_norm);
 }
@@ -96,31 +134,37 @@ void Forward::embed(const Chunk& chunk) {
   const WeightMatrix& w = m_.weights_.token_embd;
   const auto scale = static_cast<float>(h_.embedding_scale);
   residual_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
-  if (chunk.inputs != nullptr) {
-    std::copy_n(chunk.inputs, chunk.n * h_.n_embd, residual_.data());
-    return;
+  for (const Piece& piece : chunk.pieces) {
+    float* rows = residual_.data() + piece.at * h_.n_embd;
+    if (piece.request().inputs != nullptr) {
+      std::copy_n(piece.request().inputs + piece.result_row() * h_.n_embd, piece.n * h_.n_embd, rows);
+      continue;
+    }
+    backend_.pool().parallel_for(piece.n, [&](int64_t r) {
+      float* x = rows + r * h_.n_embd;
+      dequantize_row(w.dtype, w.data + chunk.row(piece.at + r).token * w.row_bytes, h_.n_embd, x);
+      if (scale == 1.0f) return;
+      for (int64_t i = 0; i < h_.n_embd; ++i) x[i] = x[i] * scale;
+    });
   }
-  backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
-    const int64_t token = chunk.batch.tokens[static_cast<size_t>(chunk.begin + r)];
-    float* x = residual_.data() + r * h_.n_embd;
-    dequantize_row(w.dtype, w.data + token * w.row_bytes, h_.n_embd, x);
-    if (scale == 1.0f) return;
-    for (int64_t i = 0; i < h_.n_embd; ++i) x[i] = x[i] * scale;
-  });
 }
 
 void Forward::rotary_angles(const Chunk& chunk) {
-  // The context decides once for a whole sequence which factors hold, as a past turned by others would not fit.
-  const bool is_long = m_.rope_long_ != nullptr && static_cast<double>(chunk.state.n_ctx()) > h_.yarn.n_ctx_original;
-  angles_.rope = is_long ? m_.rope_long_.get() : m_.rope_.get();
+  angles_.rope = m_.rope_.get();
   angles_windowed_.rope = m_.rope_windowed_.get();
+  // The context decides once for a whole sequence which factors hold, as a past turned by others would not fit.
+  const auto is_long = [this](const Chunk::Row& row) {
+    return m_.rope_long_ != nullptr && static_cast<double>(row.state->n_ctx()) > h_.yarn.n_ctx_original;
+  };
   for (Angles* angles : {&angles_, &angles_windowed_}) {
     const int64_t n_pairs = angles->rope->n_pairs();
     angles->cos.resize(static_cast<size_t>(chunk.n * n_pairs));
     angles->sin.resize(static_cast<size_t>(chunk.n * n_pairs));
     if (angles == &angles_windowed_ && h_.window == Window::kNone) continue;
     backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
-      angles->rope->angles(chunk.position(r), angles->cos.data() + r * n_pairs, angles->sin.data() + r * n_pairs);
+      const bool other = angles == &angles_ && is_long(chunk.row(r));
+      const Rope& rope = other ? *m_.rope_long_ : *angles->rope;
+      rope.angles(chunk.position(r), angles->cos.data() + r * n_pairs, angles->sin.data() + r * n_pairs);
     });
   }
 }
@@ -161,17 +205,43 @@ void Forward::check_finite(const Chunk& chunk, int64_t layer) const {
   }
 }
 
-void Forward::logits(const Chunk& chunk, LogitRows rows, ForwardResult* result) {
-  const bool last_chunk = chunk.begin + chunk.n == chunk.batch.size();
-  if (rows == LogitRows::kNone || (rows == LogitRows::kLast && !last_chunk)) return;
-  const int64_t first = rows == LogitRows::kLast ? chunk.n - 1 : 0;
-  normed_.reset(chunk.n - first, h_.n_embd);
-  norm(residual_.data() + first * h_.n_embd, m_.weights_.output_norm, m_.weights_.output_norm_bias, &normed_);
-  float* rows_out = result->logits.data() + (rows == LogitRows::kLast ? 0 : chunk.at) * h_.n_vocab;
+void Forward::logits(const Chunk& chunk) {
+  std::vector<const Piece*> asked;
+  int64_t n = 0;
+  for (const Piece& piece : chunk.pieces) {
+    if (piece.n_logit_rows() == 0) continue;
+    asked.push_back(&piece);
+    n += piece.n_logit_rows();
+  }
+  if (n == 0) return;
+  // The output matrix is read once for the rows of all sequences.
+  const auto first_of = [](const Piece& piece) { return piece.at + piece.n - piece.n_logit_rows(); };
+  const float* inputs = residual_.data() + first_of(*asked.front()) * h_.n_embd;
+  if (asked.size() > 1) {
+    head_inputs_.clear();
+    for (const Piece* piece : asked) {
+      const float* rows = residual_.data() + first_of(*piece) * h_.n_embd;
+      head_inputs_.insert(head_inputs_.end(), rows, rows + piece->n_logit_rows() * h_.n_embd);
+    }
+    inputs = head_inputs_.data();
+    head_outputs_.resize(static_cast<size_t>(n * h_.n_vocab));
+  }
+  const auto rows_of = [&](const Piece& piece) {
+    const int64_t first = piece.request().logits == LogitRows::kLast ? 0 : piece.result_row();
+    return piece.result().logits.data() + first * h_.n_vocab;
+  };
+  float* outputs = asked.size() > 1 ? head_outputs_.data() : rows_of(*asked.front());
+  normed_.reset(n, h_.n_embd);
+  norm(inputs, m_.weights_.output_norm, m_.weights_.output_norm_bias, &normed_);
   const FloatVector& bias = m_.weights_.output_bias;
-  const CpuBackend::Product head[] = {{m_.weights_.output, rows_out, h_.n_vocab, bias.empty() ? nullptr : bias.data()}};
+  const CpuBackend::Product head[] = {{m_.weights_.output, outputs, h_.n_vocab, bias.empty() ? nullptr : bias.data()}};
   backend_.matmul(normed_, head);
-  scale_logits((chunk.n - first) * h_.n_vocab, rows_out);
+  scale_logits(n * h_.n_vocab, outputs);
+  if (asked.size() == 1) return;
+  for (const Piece* piece : asked) {
+    std::copy_n(outputs, piece->n_logit_rows() * h_.n_vocab, rows_of(*piece));
+    outputs += piece->n_logit_rows() * h_.n_vocab;
+  }
 }
 
 // Scale, then soft cap (canonical.h, C13), over n logits.

@@ -2,16 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cpp/backend/activations.h"
 #include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
 #include "cpp/model/short_conv.h"
-#include "cpp/profile/step_recorder.h"
+#include "cpp/profile/timeline.h"
 
 namespace expertree {
 
@@ -19,23 +19,42 @@ class Forward {
  public:
   explicit Forward(Model& model);
 
-  void run(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
+  void run(std::span<const SequencePass> sequences);
 
  private:
-  // Rows [begin, begin + n) of the batch.
-  struct Chunk {
-    SequenceState& state;
-    const TokenBatch& batch;
+  // Rows [begin, begin + n) of one sequence's batch, which are rows [at, at + n) of a chunk.
+  struct Piece {
+    const SequencePass& pass;
     int64_t begin;
     int64_t n;
-    int64_t at;            // row of the result that the first of these is
-    const float* inputs;   // [n][n_embd]; null: embeddings
-    ForwardResult* routing;  // null: do not record
-    const std::function<void()>& check_stop;
-    int64_t most_experts;  // 0: any
-    StepRecorder* recorder;  // nullptr: no profile
+    int64_t at;
 
-    int64_t position(int64_t r) const { return state.n_committed() + batch.depths[static_cast<size_t>(begin + r)]; }
+    const ForwardRequest& request() const { return *pass.request; }
+    ForwardResult& result() const { return *pass.result; }
+    int64_t result_row() const { return begin - pass.request->first_row; }  // that the first of these is
+    int64_t n_result_rows() const { return pass.batch->size() - pass.request->first_row; }
+    int64_t n_logit_rows() const;  // the last ones of these
+  };
+  // Rows that go through all layers together.
+  struct Chunk {
+    struct Row {
+      SequenceState* state;
+      int64_t index;  // in its batch
+      int64_t position;
+      int32_t token;
+    };
+    std::span<const SequencePass> sequences;
+    std::vector<Piece> pieces;
+    std::vector<Row> rows;
+    int64_t n = 0;
+    Timeline* timeline = nullptr;  // no profile runs
+
+    void add(const SequencePass& pass, int64_t begin, int64_t n_rows);
+    const Row& row(int64_t r) const { return rows[static_cast<size_t>(r)]; }
+    int64_t position(int64_t r) const { return row(r).position; }
+    int64_t cell(int64_t r) const { return row(r).state->cell(row(r).index); }
+    const PathCells& path(int64_t r) const { return row(r).state->path(row(r).index); }
+    void check_stop() const;
   };
   // Sin and cos of a chunk's positions.
   struct Angles {
@@ -44,6 +63,8 @@ class Forward {
   };
 
   const LayerWeights& weights(int64_t layer) const { return m_.weights_.layers[static_cast<size_t>(layer)]; }
+  static void size_result(const Model& model, const SequencePass& pass);
+  void run_chunk(const Chunk& chunk);
   void embed(const Chunk& chunk);
   void rotary_angles(const Chunk& chunk);
   void norm(const float* x, const FloatVector& weight, const FloatVector& bias, Activations* y) const;
@@ -75,9 +96,11 @@ class Forward {
   void read_router_input(int64_t n, const LayerWeights& w, Activations* y) const;
   void route(const Chunk& chunk, int64_t layer);
   void gate(float* scores) const;
-  void drop_light_experts(const Chunk& chunk);
+  void drop_light_experts(const Piece& piece);
   void choose(const MoeWeights& w, const float* scores, int32_t* ids, float* weights) const;
   void group_by_expert(const Chunk& chunk);
+  void record_rows(const Chunk& chunk) const;
+  void record_routing(const Chunk& chunk, int64_t moe_layer) const;
   ExpertLease ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> experts);
   Activations& expert_inputs(const Chunk& chunk, const MoeWeights& w);
   void hint_next_layer(const Chunk& chunk, int64_t layer);
@@ -86,11 +109,11 @@ class Forward {
   void sum_experts(const Chunk& chunk, const MoeWeights& w);
 
   void check_finite(const Chunk& chunk, int64_t layer) const;
-  void logits(const Chunk& chunk, LogitRows rows, ForwardResult* result);
+  void logits(const Chunk& chunk);
   void scale_logits(int64_t n, float* logits) const;
-  void prepare_hidden(int64_t n_rows, const ForwardRequest& request, ForwardResult* result) const;
-  void tap(const Chunk& chunk, int64_t layer, std::span<const int32_t> tap_layers, ForwardResult* result) const;
-  void last_hidden(const Chunk& chunk, ForwardResult* result);
+  void prepare_hidden(const SequencePass& pass) const;
+  void tap(const Chunk& chunk, int64_t layer) const;
+  void last_hidden(const Chunk& chunk);
 
   Model& m_;
   const HyperParameters& h_;
@@ -105,11 +128,15 @@ class Forward {
   Activations normed_;            // [n][n_embd]
   std::vector<float> q_, k_, v_;  // [n][projection]
   std::vector<float> attention_gate_;  // [n][n_heads * head_dim_v]
+  std::vector<std::pair<int64_t, int64_t>> attention_tasks_;  // first row, number of rows
   Activations attended_;          // [n][n_heads * head_dim_v]
   Activations compressed_;        // latent attention: [n][q_rank], then [n * n_heads][n_nope]
   Activations latent_values_;     // [n * n_heads][kv_rank]
   std::vector<int32_t> head_rows_;  // [n_heads][n]: rows of one head in [n * n_heads]
   std::vector<float> output_;     // [n][n_embd]
+  std::vector<float> head_inputs_;  // [rows asked for][n_embd], where they do not lie side by side
+  std::vector<float> head_outputs_;  // [rows asked for][n_vocab], of several sequences
+  std::vector<RecurrentRows> recurrent_rows_;  // of the chunk's pieces
   std::vector<float> gate_, up_;  // dense: [n][n_ff]; experts: [n * n_used][n_ff of one]
   Activations hidden_;            // the gated unit of the two
   Activations router_input_;      // [n][n_embd] where the router reads something of its own

@@ -6,6 +6,7 @@
 #include "cpp/base/error.h"
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/forward.h"
+#include "cpp/model/scratch_size.h"
 #include "cpp/profile/profiler.h"
 
 namespace expertree {
@@ -38,8 +39,8 @@ uint64_t system_margin(uint64_t available) {
   return std::clamp(available / 10, uint64_t{256} << 20, uint64_t{1} << 30);
 }
 
-// Scratch of a forward pass and logits, generously.
-constexpr uint64_t kScratchBytes = uint64_t{256} << 20;
+// Interpreter, its libraries, and what the heap cannot give back.
+constexpr uint64_t kProcessBytes = uint64_t{192} << 20;
 constexpr int64_t kDefaultContext = 4096;
 
 PagerOptions pager_options(const Model& model, const ModelOptions& options) {
@@ -48,7 +49,8 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   if (!options.leave_margin || available == 0) return experts;
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
   const uint64_t state = SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
-  const uint64_t taken = system_margin(available) + kScratchBytes + state;
+  const uint64_t taken =
+      system_margin(available) + kProcessBytes + state + scratch_bytes(model.hyperparameters(), n_ctx);
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }
@@ -131,8 +133,13 @@ std::shared_ptr<Profiler> Model::profiler() const {
 
 void Model::forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request,
                     ForwardResult* result) {
+  const SequencePass pass{&state, &batch, &request, result};
+  forward({&pass, 1});
+}
+
+void Model::forward(std::span<const SequencePass> sequences) {
   std::lock_guard<std::mutex> lock(mutex_);
-  forward_->run(state, batch, request, result);
+  forward_->run(sequences);
 }
 
 }  // namespace expertree

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,11 @@
 #include "cpp/model/sequence_state.h"
 #include "cpp/model/token_batch.h"
 #include "cpp/model/weights.h"
+#include "cpp/profile/row_recorder.h"
 
 namespace expertree {
 
 class Profiler;
-class StepRecorder;
 
 struct ModelOptions {
   int n_threads = 0;   // 0: one per core
@@ -51,7 +52,7 @@ struct ForwardRequest {
   bool last_hidden = false;         // record every row's normalised output of the last layer
   // Experts of a layer that all rows together may use, at least n_used; 0: any. It changes the output (MoE-Spec).
   int64_t most_experts = 0;
-  StepRecorder* recorder = nullptr;  // of the time line, when a profile runs
+  CallRecorders recorders;  // the time line is that of all sequences of the pass
   // Called between layers; throws to stop. The caller then rolls the state back.
   std::function<void()> check_stop;
 };
@@ -63,6 +64,15 @@ struct ForwardResult {
   std::vector<float> expert_weights;    // the same shape
   std::vector<float> taps;              // [rows][tap layers][n_embd]
   std::vector<float> last_hidden;       // [rows][n_embd]
+};
+
+// What a pass does for one sequence: rows that continue it, for which begin(batch) has been called, what is asked about
+// them, and the answer.
+struct SequencePass {
+  SequenceState* state;
+  const TokenBatch* batch;
+  const ForwardRequest* request;
+  ForwardResult* result;
 };
 
 class Forward;
@@ -110,8 +120,9 @@ class Model {
   std::shared_ptr<Profiler> profiler() const;
   int64_t next_session_id() { return n_sessions_++; }
 
-  // Runs the batch on top of `state`, whose begin(batch) has been called; fills in the pending cells.
-  // One call at a time per model; others wait.
+  // Runs the rows of different sequences in one pass; fills in their pending cells. Each gives the bits that it would
+  // give alone. One call at a time per model; others wait. When it throws, the caller rolls all of the states back.
+  void forward(std::span<const SequencePass> sequences);
   void forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
 
  private:

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "cpp/base/clock.h"
+#include "cpp/base/scratch.h"
 #include "cpp/kernels/canonical_math.h"
 #include "cpp/model/forward.h"
 
@@ -13,12 +14,12 @@ namespace expertree {
 void Forward::mixture(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = weights(layer).moe;
   {
-    const ZoneScope zone(chunk.recorder, Zone::kRouter, layer);
+    const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
     route(chunk, layer);
     group_by_expert(chunk);
-    if (chunk.recorder != nullptr) chunk.recorder->route(w.moe_layer, chosen_.data());
+    record_routing(chunk, w.moe_layer);
   }
-  outputs_.resize(static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
+  fit(&outputs_, static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
   std::vector<int32_t> used;
   for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
     if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
@@ -27,17 +28,26 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   hint_next_layer(chunk, layer);
   run_beside(chunk, layer);
   Activations& inputs = expert_inputs(chunk, w);
+  const auto check_stop = [&chunk] { chunk.check_stop(); };
   const auto next_wave = [&] {
-    const ZoneScope zone(chunk.recorder, Zone::kWait, layer);
-    return lease.next(chunk.check_stop);
+    const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
+    return lease.next(check_stop);
   };
   for (auto wave = next_wave(); !wave.empty(); wave = next_wave()) run_experts(w, inputs, wave);
   sum_experts(chunk, w);
 }
 
+void Forward::record_routing(const Chunk& chunk, int64_t moe_layer) const {
+  for (const Piece& piece : chunk.pieces) {
+    if (RowRecorder* rows = piece.request().recorders.rows) {
+      rows->route(moe_layer, chosen_.data() + piece.at * h_.moe.n_used);
+    }
+  }
+}
+
 // Begins to read those that are not in memory.
 ExpertLease Forward::ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> experts) {
-  const ZoneScope zone(chunk.recorder, Zone::kWait, layer);
+  const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
   return m_.experts_->acquire(static_cast<int32_t>(weights(layer).moe.moe_layer), experts);
 }
 
@@ -62,7 +72,7 @@ void Forward::group_by_expert(const Chunk& chunk) {
 // What runs beside the experts, all of it reading normed_: leaves its output in output_, zero when there is nothing.
 void Forward::run_beside(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
-  const ZoneScope zone(chunk.recorder, Zone::kDense, layer);
+  const ZoneScope zone(chunk.timeline, Zone::kDense, layer);
   if (h_.moe.dense_beside) {
     feed_forward(w.dense, h_.layer(layer).n_ff);
   } else if (h_.moe.shared != SharedExpert::kNone) {
@@ -116,8 +126,8 @@ void Forward::run_experts(const MoeWeights& w, Activations& inputs, std::span<co
   };
   int64_t n_rows = 0;
   for (const int32_t e : experts) n_rows += size_of(e);
-  gate_.resize(static_cast<size_t>(n_rows * n_ff));
-  up_.resize(static_cast<size_t>(n_rows * n_ff));
+  fit(&gate_, static_cast<size_t>(n_rows * n_ff));
+  fit(&up_, static_cast<size_t>(n_rows * n_ff));
   wave_rows_.resize(static_cast<size_t>(n_rows));
   std::iota(wave_rows_.begin(), wave_rows_.end(), 0);
   std::vector<CpuBackend::Product> in;

@@ -102,4 +102,12 @@ class RecurrentState {
   TreeScan scan_;
 };
 
+// Rows [begin, begin + n) of a sequence's pending batch, which are rows [at, at + n) of what a layer is given.
+struct RecurrentRows {
+  RecurrentState* state;
+  int64_t begin;
+  int64_t n;
+  int64_t at;
+};
+
 }  // namespace expertree

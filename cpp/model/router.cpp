@@ -126,17 +126,18 @@ void Forward::route(const Chunk& chunk, int64_t layer) {
     gate(scores);
     choose(w, scores, chosen_.data() + r * n_used, weights_.data() + r * n_used);
   });
-  if (chunk.most_experts > 0 && chunk.most_experts < n_experts) {
-    drop_light_experts(chunk);
-    for (int64_t r = 0; r < chunk.n; ++r) {
-      choose(w, scores_.data() + r * n_experts, chosen_.data() + r * n_used, weights_.data() + r * n_used);
+  for (const Piece& piece : chunk.pieces) {
+    if (piece.request().most_experts > 0 && piece.request().most_experts < n_experts) {
+      drop_light_experts(piece);
+      for (int64_t r = piece.at; r < piece.at + piece.n; ++r) {
+        choose(w, scores_.data() + r * n_experts, chosen_.data() + r * n_used, weights_.data() + r * n_used);
+      }
     }
+    if (!piece.request().routing) continue;
+    const int64_t base = (w.moe_layer * piece.n_result_rows() + piece.result_row()) * n_used;
+    std::copy_n(chosen_.data() + piece.at * n_used, piece.n * n_used, piece.result().expert_ids.data() + base);
+    std::copy_n(weights_.data() + piece.at * n_used, piece.n * n_used, piece.result().expert_weights.data() + base);
   }
-  if (chunk.routing == nullptr) return;
-  const int64_t n_rows = chunk.batch.size() - (chunk.begin - chunk.at);
-  const int64_t base = (w.moe_layer * n_rows + chunk.at) * n_used;
-  std::copy_n(chosen_.data(), chunk.n * n_used, chunk.routing->expert_ids.data() + base);
-  std::copy_n(weights_.data(), chunk.n * n_used, chunk.routing->expert_weights.data() + base);
 }
 
 }  // namespace expertree

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cpp/backend/activations.h"
@@ -16,8 +17,8 @@ class ShortConv {
  public:
   ShortConv(const HyperParameters& h, CpuBackend& backend) : r_(h.recurrent), backend_(backend) {}
 
-  // Rows [begin, begin + x.rows()) of the pending batch. x: the layer's normalised input; output: [x.rows()][n_embd].
-  void run(const ShortConvWeights& w, int64_t layer, int64_t begin, Activations& x, RecurrentState& state,
+  // x: the layer's normalised input of all sequences' rows; output: [x.rows()][n_embd].
+  void run(const ShortConvWeights& w, int64_t layer, std::span<const RecurrentRows> sequences, Activations& x,
            float* output);
 
  private:

@@ -1,4 +1,5 @@
-// What sessions did while a profile ran: each call's record is put behind those before it when the call has ended.
+// What sessions did while a profile ran: each call's record is put behind those before it when the call has ended. A call
+// that several sessions share becomes a step of each, with its share of the time and of what the pager did.
 #pragma once
 
 #include <array>
@@ -9,18 +10,13 @@
 #include <thread>
 #include <vector>
 
-#include "cpp/profile/step_recorder.h"
+#include "cpp/profile/row_recorder.h"
+#include "cpp/profile/timeline.h"
 
 namespace expertree {
 
-// What a step did besides taking time. Counts of the pager include those of other sessions at the same time.
-struct StepCounters {
-  int64_t position = 0;  // tokens in the session before
-  int64_t n_rows = 0;
-  int64_t n_tokens = 0;     // gained
-  int32_t last_token = -1;  // of them; -1: none
-  double predicted_seconds = 0.0;
-  double measured_seconds = 0.0;
+// What the pager did during a call, whichever session it was for.
+struct PagerCounts {
   int64_t n_hits = 0;
   int64_t n_late = 0;
   int64_t n_misses = 0;
@@ -31,6 +27,15 @@ struct StepCounters {
   uint64_t bytes_experts = 0;
   uint64_t bytes_disk = 0;
   uint64_t bytes_overread = 0;
+};
+
+// What a step did besides.
+struct StepCounters {
+  int64_t position = 0;  // tokens in the session before
+  int64_t n_tokens = 0;  // gained
+  int32_t last_token = -1;  // of them; -1: none
+  double predicted_seconds = 0.0;  // of the pass with all its sessions, as the next one
+  double measured_seconds = 0.0;
   uint64_t weights_bytes = 0;  // of memory, at the end
   uint64_t expert_bytes = 0;
   uint64_t kv_bytes = 0;
@@ -46,14 +51,17 @@ struct ProfiledNode {
   bool accepted;
 };
 
-// Of one call: what is not the recorder's.
-struct StepDetails {
+// One session's part of a call.
+struct CallPart {
+  explicit CallPart(const ProfileShape& shape) : rows(shape) {}
+
+  RowRecorder rows;
   StepKind kind = StepKind::kDecode;
   int64_t session = 0;
   StepCounters counters;
   std::vector<ProfiledNode> nodes;
   std::vector<int32_t> verified_nodes;  // of the last rows but for the first of them, the tree's root
-  std::vector<int16_t> predicted;       // [1 + verified_nodes][moe layers][n_used], or empty
+  std::vector<int16_t> predicted;  // [1 + verified_nodes][moe layers][n_used], or empty
 };
 
 class Profiler {
@@ -67,9 +75,10 @@ class Profiler {
     int64_t outside_ns;  // since the thread's last step, or the profile's beginning
     int64_t n_passes;
     std::array<int64_t, kNumZones> zone_ns;
+    PagerCounts pager;
     StepCounters counters;
     int64_t n_nodes;
-    int64_t n_routed;  // rows
+    int64_t n_rows;
   };
   struct Event {
     ZoneEvent event;
@@ -83,8 +92,8 @@ class Profiler {
     std::vector<int64_t> resident;  // [n_moe_layers * n_experts]: steps at whose end the expert was in memory
     std::vector<ProfiledNode> nodes;
     std::vector<int32_t> row_tokens;
-    std::vector<int32_t> row_nodes;      // -1: no node's
-    std::vector<int16_t> row_experts;    // [rows][n_moe_layers][n_used]
+    std::vector<int32_t> row_nodes;  // -1: no node's
+    std::vector<int16_t> row_experts;  // [rows][n_moe_layers][n_used]
     std::vector<int16_t> row_predicted;  // the same shape; -1: nothing
     std::vector<Event> events;
     int64_t n_events_dropped = 0;
@@ -94,8 +103,9 @@ class Profiler {
 
   const ProfileShape& shape() const { return shape_; }
   int64_t begin_ns() const { return begin_ns_; }
-  // Of a call that has ended. is_resident: [n_moe_layers * n_experts]. Nothing happens once the profile is closed.
-  void add(const StepRecorder& recorder, const StepDetails& details, std::span<const uint8_t> is_resident);
+  // A call that has ended. is_resident: [n_moe_layers * n_experts]. Nothing happens once the profile is closed.
+  void add(const Timeline& timeline, std::span<const CallPart* const> parts, const PagerCounts& pager,
+           std::span<const uint8_t> is_resident);
   // The profile ends; calls that are under way are not in it.
   void close();
   // Of a closed profile.
@@ -104,8 +114,8 @@ class Profiler {
 
  private:
   int32_t thread_index();
-  void add_rows(const StepRecorder& recorder, const StepDetails& details);
-  void add_events(const StepRecorder& recorder, int32_t thread);
+  void add_rows(const CallPart& part);
+  void add_events(const Timeline& timeline, int32_t thread);
 
   const ProfileShape shape_;
   const int64_t max_events_;

@@ -38,6 +38,12 @@ class MeasuredCost final : public StepCost {
   // residency: outlives this; nullptr: every expert is in memory. expert_bytes: of one expert, [n_layers].
   MeasuredCost(const Residency* residency, std::vector<double> expert_bytes);
 
+  // Of a pass by itself, its experts in memory.
+  double alone_seconds(int64_t n_rows, int64_t n_experts, int64_t n_expert_rows) const {
+    return base_seconds(n_rows) + costs_.run_base_seconds * static_cast<double>(n_experts) +
+           costs_.run_row_seconds * static_cast<double>(n_expert_rows);
+  }
+
   // What the pager measured so far; before each choice is often enough.
   void set_costs(const ExpertCosts& costs);
   void record(const MeasuredStep& step);

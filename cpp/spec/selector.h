@@ -13,13 +13,16 @@
 
 namespace expertree {
 
-// What a verified step came to.
+// What a verified step came to. Where several sequences shared the pass, times and misses are this one's share of it.
 struct StepOutcome {
   const TokenTree* tree;
   std::span<const int32_t> selected;
   std::span<const int32_t> accepted;  // the nodes of the accepted path, in order
   double draft_seconds;
   double verify_seconds;
+  double wait_seconds = 0.0;  // of them, for experts that were not in memory
+  double misses = 0.0;        // such experts, of all rows
+  double kept_misses = 0.0;   // and of those rows alone that were kept
 };
 
 class Selector {
@@ -33,6 +36,14 @@ class Selector {
 
   // Indices of the nodes to verify, rising, closed under parents; none means plain decoding. `sets` may be empty.
   virtual std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) = 0;
+  // Whether select() may be asked several times for one step, with other prices: when sequences share a pass.
+  virtual bool may_choose_again() const { return false; }
+  // Tokens that these nodes are expected to bring, the one after them included.
+  virtual double expected_tokens(const TokenTree& tree, std::span<const int32_t> nodes) const {
+    double tokens = 1.0;
+    for (const int32_t v : nodes) tokens += static_cast<double>(tree.scores[static_cast<size_t>(v)]);
+    return tokens;
+  }
   // After every step, k = 0 included.
   virtual void observe(const StepOutcome&) {}
   // Asked before drafting: false saves the drafting time of a step that will be plain anyway.

@@ -23,8 +23,7 @@ double step_seconds(const StepCost& cost, const ExpertSets& sets, std::span<cons
     for (const int32_t node : nodes) {
       for (const int32_t expert : sets.of(node + 1, layer)) ++rows_of[static_cast<size_t>(expert)];
     }
-    double read = 0.0;
-    double run = 0.0;
+    auto [read, run] = cost.other_seconds(layer);
     for (int32_t expert = 0; expert < sets.n_experts; ++expert) {
       const int64_t n = rows_of[static_cast<size_t>(expert)];
       if (n == 0) continue;

@@ -14,12 +14,19 @@ void TreePricing::reset(const TokenTree& tree, const ExpertSets& sets, const Ste
   }
   for (std::vector<float>* values : {&node_read_, &node_run_}) values->assign(n_nodes * stride_, 0.0f);
   for (std::vector<float>* values : {&path_read_, &path_run_}) values->resize(n_nodes * stride_);
-  for (std::vector<float>* values : {&read_, &run_}) values->assign(stride_, 0.0f);
+  for (std::vector<float>* values : {&other_read_, &other_run_}) values->assign(stride_, 0.0f);
   path_nodes_.assign(n_nodes, 0);
   inside_.assign(n_nodes, 0);
   n_rows_ = 1;
   expert_seconds_ = 0.0;
   if (sets.empty()) return;
+  for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
+    const LayerSeconds others = cost.other_seconds(layer);
+    other_read_[static_cast<size_t>(layer)] = static_cast<float>(others.read);
+    other_run_[static_cast<size_t>(layer)] = static_cast<float>(others.run);
+  }
+  read_ = other_read_;
+  run_ = other_run_;
   experts_.reset(tree, sets, true);
   fetch_prices(cost, blind);
   fill_marginals();
@@ -160,8 +167,8 @@ void TreePricing::set_nodes(std::span<const int32_t> nodes) {
   for (const int32_t v : nodes) inside_[static_cast<size_t>(v)] = 1;
   n_rows_ = static_cast<int64_t>(nodes.size()) + 1;
   if (stride_ == 0) return;
-  std::fill(read_.begin(), read_.end(), 0.0f);
-  std::fill(run_.begin(), run_.end(), 0.0f);
+  read_ = other_read_;
+  run_ = other_run_;
   rows_of_.assign(prices_.size(), 0);
   count_rows(-1, 1);
   for (const int32_t v : nodes) count_rows(v, 1);

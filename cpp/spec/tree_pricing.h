@@ -54,7 +54,9 @@ class TreePricing {
   std::vector<float> path_read_;     // [n_nodes][stride]: with its ancestors outside
   std::vector<float> path_run_;
   std::vector<int32_t> path_nodes_;  // [n_nodes]
-  std::vector<float> read_;          // [stride], of the nodes inside and the root
+  std::vector<float> other_read_;    // [stride], of other sequences in the pass
+  std::vector<float> other_run_;
+  std::vector<float> read_;          // [stride], of these, the nodes inside and the root
   std::vector<float> run_;
   std::vector<int32_t> rows_of_;     // [n_layers * n_experts], after set_nodes()
   std::vector<uint8_t> inside_;

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from expertree.engine import Engine
 from expertree.errors import (
     Cancelled,
     DeviceError,
@@ -38,6 +39,7 @@ __all__ = [
     "DraftLimits",
     "DraftTree",
     "Drafter",
+    "Engine",
     "Error",
     "Generation",
     "InvalidRequestError",

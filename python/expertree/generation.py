@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from expertree.errors import Cancelled
 from expertree.session import Session
+from expertree.speculation import Step
 from expertree.text import ReasoningSplitter, StopMatcher, StreamDecoder, Tokenizer
 
 
@@ -91,6 +92,75 @@ class _TextSink:
             self._stream(text)
 
 
+class RunningGeneration:
+    """A generation under way, fed step by step; whoever runs it calls `close` or `finish` in any case.
+
+    Without a tokenizer there are tokens only: no text, no end-of-text.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokenizer: Tokenizer | None,
+        prompt: Sequence[int],
+        options: TextOptions,
+        stream: Callable[[str], object] | None = None,
+    ) -> None:
+        self.session = session
+        self.is_over = options.max_tokens == 0
+        self.end_tokens = [] if tokenizer is None or options.ignore_eos else sorted(tokenizer.eog_ids)
+        self._prompt = prompt
+        self._options = options
+        self._before = session.stats
+        self._start = perf_counter()
+        self._n_before = len(session) + len(prompt)
+        self._sink = None if tokenizer is None else _TextSink(tokenizer, session.tokens + list(prompt), options, stream)
+        self._tokens: list[int] = []
+        self._reason = "length"
+
+    @property
+    def tokens_left(self) -> int | None:
+        """None: until the context is full."""
+        limit = self._options.max_tokens
+        return None if limit is None else limit - len(self._tokens)
+
+    def prefill(self) -> None:
+        self.session.prefill(self._prompt)
+
+    def take(self, step: Step | None) -> None:
+        """The session's next step; None: the context is full."""
+        if step is None:
+            self.is_over = True
+            return
+        for token in step.tokens:
+            self._tokens.append(token)
+            if token in self.end_tokens or (self._sink is not None and self._sink.feed(token)):
+                self._reason = "stop"
+                self.is_over = True
+                return
+        self.is_over = self.tokens_left == 0
+
+    def cancel(self) -> None:
+        self._reason = "cancelled"
+        self.is_over = True
+
+    def close(self) -> None:
+        """The session keeps what plain decoding would have: a step may have run past a stop string."""
+        if len(self.session) > self._n_before + len(self._tokens):
+            self.session.truncate(self._n_before + len(self._tokens))
+        self.session.remember_costs()
+
+    def finish(self) -> Generation:
+        self.close()
+        stats = _statistics(self.session, self._before, len(self._tokens), perf_counter() - self._start)
+        sink = self._sink
+        if sink is None:
+            return Generation("", self._tokens, self._reason, stats)
+        sink.finish()
+        reasoning = "".join(sink.reasoning) if sink.reasoning or self._options.reasoning_open else None
+        return Generation("".join(sink.content), self._tokens, self._reason, stats, reasoning)
+
+
 def run_generation(
     session: Session,
     tokenizer: Tokenizer | None,
@@ -101,46 +171,19 @@ def run_generation(
     """Feeds `prompt` to the session and generates until something ends it.
 
     `stream` is called with each piece of answer text as soon as it is certain. A cancelled generation returns what
-    it has; a cancelled prefill too. Without a tokenizer there are tokens only: no text, no end-of-text.
+    it has; a cancelled prefill too.
     """
-    before = session.stats
-    start = perf_counter()
-    sink = None if tokenizer is None else _TextSink(tokenizer, session.tokens + list(prompt), options, stream)
-    ends = frozenset() if tokenizer is None or options.ignore_eos else frozenset(tokenizer.eog_ids)
-    tokens: list[int] = []
-    reason = "length"
-    n_before = len(session) + len(prompt)
+    run = RunningGeneration(session, tokenizer, prompt, options, stream)
     try:
-        session.prefill(prompt)
-        for token in _tokens_of(session, options.max_tokens, sorted(ends)):
-            tokens.append(token)
-            if token in ends or (sink is not None and sink.feed(token)):
-                reason = "stop"
-                break
+        run.prefill()
+        while not run.is_over:
+            run.take(session.step(run.tokens_left, run.end_tokens))
     except Cancelled:
-        reason = "cancelled"
-    finally:
-        # A step may have run past a stop string: the session keeps what plain decoding would have.
-        if len(session) > n_before + len(tokens):
-            session.truncate(n_before + len(tokens))
-        session.remember_costs()
-    stats = _statistics(session, before, len(tokens), perf_counter() - start)
-    if sink is None:
-        return Generation("", tokens, reason, stats)
-    sink.finish()
-    reasoning = "".join(sink.reasoning) if sink.reasoning or options.reasoning_open else None
-    return Generation("".join(sink.content), tokens, reason, stats, reasoning)
-
-
-def _tokens_of(session: Session, limit: int | None, ends: Sequence[int]) -> Iterator[int]:
-    """The session's next tokens one by one, up to a limit or the end of the context. A step may give several."""
-    n = 0
-    while limit is None or n < limit:
-        step = session.step(None if limit is None else limit - n, ends)
-        if step is None:
-            return
-        n += len(step.tokens)
-        yield from step.tokens
+        run.cancel()
+    except BaseException:
+        run.close()
+        raise
+    return run.finish()
 
 
 def _statistics(session: Session, before: dict[str, Any], n_tokens: int, wall: float) -> dict[str, Any]:

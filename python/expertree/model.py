@@ -187,12 +187,13 @@ class Model:
 
     def memory(self, n_ctx: int | None = None) -> dict[str, int]:
         """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
-        weights), kv_bytes."""
+        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model)."""
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return {
             "expert_bytes": int(self.experts.get("budget_bytes", 0)),
             "weight_bytes": int(self._core.weight_bytes),
             "kv_bytes": int(self._core.kv_bytes(length)),
+            "scratch_bytes": int(self._core.scratch_bytes(length)),
         }
 
     def load_experts(self) -> None:

@@ -18,6 +18,7 @@
 #include "cpp/engine/session.h"
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/model/arch/architecture.h"
+#include "cpp/model/scratch_size.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -128,6 +129,9 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("threads", &Model::n_threads)
       .def_prop_ro("experts", &Model::experts, nb::rv_policy::reference_internal, "None for a dense model.")
       .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def(
+          "scratch_bytes",
+          [](const Model& model, int64_t n_ctx) { return scratch_bytes(model.hyperparameters(), n_ctx); }, "n_ctx"_a)
       .def(
           "kv_bytes",
           [](const Model& model, int64_t n_ctx) { return SequenceState::bytes_needed(model.hyperparameters(), n_ctx); },

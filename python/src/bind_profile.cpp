@@ -61,24 +61,23 @@ nb::dict step_columns(const Profiler& profiler) {
   d["wall"] = real([](const Step& s) { return seconds(s.end_ns - s.begin_ns); });
   d["zone_seconds"] = array_of<double>(std::move(zones), {steps.size(), kNumZones + 1});
   d["position"] = whole([](const Step& s) { return s.counters.position; });
-  d["rows"] = whole([](const Step& s) { return s.counters.n_rows; });
+  d["rows"] = whole([](const Step& s) { return s.n_rows; });
   d["tokens"] = whole([](const Step& s) { return s.counters.n_tokens; });
   d["last_token"] = whole([](const Step& s) { return s.counters.last_token; });
   d["predicted"] = real([](const Step& s) { return s.counters.predicted_seconds; });
   d["measured"] = real([](const Step& s) { return s.counters.measured_seconds; });
-  d["experts_hit"] = whole([](const Step& s) { return s.counters.n_hits; });
-  d["experts_late"] = whole([](const Step& s) { return s.counters.n_late; });
-  d["experts_missed"] = whole([](const Step& s) { return s.counters.n_misses; });
-  d["prefetched"] = whole([](const Step& s) { return s.counters.n_hint_reads; });
-  d["prefetch_used"] = whole([](const Step& s) { return s.counters.n_hints_in_time; });
-  d["prefetch_late"] = whole([](const Step& s) { return s.counters.n_hints_late; });
-  d["prefetch_wasted"] = whole([](const Step& s) { return s.counters.n_hints_wasted; });
-  d["bytes_experts"] = bytes([](const Step& s) { return s.counters.bytes_experts; });
-  d["bytes_disk"] = bytes([](const Step& s) { return s.counters.bytes_disk; });
-  d["bytes_overread"] = bytes([](const Step& s) { return s.counters.bytes_overread; });
+  d["experts_hit"] = whole([](const Step& s) { return s.pager.n_hits; });
+  d["experts_late"] = whole([](const Step& s) { return s.pager.n_late; });
+  d["experts_missed"] = whole([](const Step& s) { return s.pager.n_misses; });
+  d["prefetched"] = whole([](const Step& s) { return s.pager.n_hint_reads; });
+  d["prefetch_used"] = whole([](const Step& s) { return s.pager.n_hints_in_time; });
+  d["prefetch_late"] = whole([](const Step& s) { return s.pager.n_hints_late; });
+  d["prefetch_wasted"] = whole([](const Step& s) { return s.pager.n_hints_wasted; });
+  d["bytes_experts"] = bytes([](const Step& s) { return s.pager.bytes_experts; });
+  d["bytes_disk"] = bytes([](const Step& s) { return s.pager.bytes_disk; });
+  d["bytes_overread"] = bytes([](const Step& s) { return s.pager.bytes_overread; });
   d["memory_bytes"] = array_of<int64_t>(std::move(memory), {steps.size(), 4});
   d["n_nodes"] = bytes([](const Step& s) { return s.n_nodes; });
-  d["n_routed"] = bytes([](const Step& s) { return s.n_routed; });
   return d;
 }
 

@@ -7,6 +7,7 @@ namespace expertree {
 
 void bind_gguf(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
+void bind_joint_step(nanobind::module_& m);
 void bind_merge_experts(nanobind::module_& m);
 void bind_expert_pager(nanobind::module_& m);
 void bind_profile(nanobind::module_& m);

@@ -497,6 +497,39 @@ def test_killed_while_saving_the_record_is_whole(tmp_path: Path) -> None:
         assert np.unique(record.rates).size == 1
 
 
+def test_killed_at_any_moment_nothing_is_lost(tmp_path: Path, tiny: Tiny) -> None:
+    """kill -9 of a process that pages, drafts and saves its record: the file stays as it was, the next start answers
+    the same, and what record there is can be read."""
+    path, record = tiny(**SPEC), tmp_path / "record.json"
+    before = path.read_bytes()
+    script = (
+        "import sys, expertree\n"
+        "while True:\n"
+        "    model = expertree.Model(sys.argv[1], ram=int(sys.argv[2]), threads=2, record=sys.argv[3])\n"
+        "    print(model.generate([1, 2, 3], max_tokens=40, ignore_eos=True, draft='ngram').tokens, flush=True)\n"
+        "    model.save_record()\n"
+    )
+    rng = np.random.default_rng()
+    slots = few_slots(path)
+    answers = set()
+    for _ in range(6):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, path, str(slots), record], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        answers.add(process.stdout.readline())
+        time.sleep(rng.uniform(0.0, 0.2))
+        process.kill()
+        whole_lines = process.stdout.read().splitlines(keepends=True)
+        answers.update(line for line in whole_lines if line.endswith("\n"))
+        process.stdout.close()
+        process.wait()
+    assert len(answers) == 1
+    assert path.read_bytes() == before
+    if record.exists():
+        assert load_record(record) is not None
+
+
 def test_a_record_is_of_one_file(tiny: Tiny, tmp_path: Path) -> None:
     path = tiny(**SPEC)
     copy = tmp_path / "other-name.gguf"

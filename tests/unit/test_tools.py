@@ -1,5 +1,6 @@
 """The checks of tools/: each is shown a fault and must name its place; the repository itself must pass."""
 
+import json
 import shutil
 import stat
 import subprocess
@@ -23,6 +24,37 @@ def write(root, files):
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+
+
+# ---- soak.py
+
+
+def test_a_soak_counts_memory_and_answers(tiny):
+    model = tiny(arch="qwen3moe", format="Q8_0", n_experts=16)
+    done = run("soak.py", model, "--ram", "60KiB", "--minutes", "0.05", "--context", "1024", "--json")
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout.splitlines()[-1])
+    assert row["turns"] > 0 and row["evictions"] > 0 and row["different_answers"] == 0
+    assert 0 < row["resident_bytes"] <= row["peak_bytes"]
+
+
+# ---- bench_batch.py
+
+
+def test_bench_batch_counts_passes(tiny):
+    model = tiny(arch="qwen3moe", format="Q8_0", n_experts=16)
+    options = ["--batch", "1,3", "--rounds", "1", "--tokens", "6", "--setting", "none/-", "--setting", "ngram/all"]
+    done = run("bench_batch.py", model, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["setting"], row["batch"]) for row in rows] == [
+        ("none/-", 1), ("none/-", 3), ("ngram/all", 1), ("ngram/all", 3)
+    ]  # fmt: skip
+    plain = rows[0], rows[1]
+    assert [row["rows_per_pass"] for row in plain] == [1, 3]
+    assert plain[0]["experts_per_layer"] == plain[0]["experts_if_independent"] == 2
+    assert 2 <= plain[1]["experts_per_layer"] <= 6
+    assert all(row["tokens_per_second"] > 0 for row in rows)
 
 
 # ---- check_layers.py

@@ -17,14 +17,19 @@ class EcoSpec final : public Selector {
   EcoSpec(bool fixed_cost, int64_t n_nodes, double eps, bool start_with_root)
       : fixed_cost_(fixed_cost), n_nodes_(n_nodes), eps_(eps), start_with_root_(start_with_root) {}
   const char* name() const override { return fixed_cost_ ? "ecospec-static" : "ecospec"; }
+  bool may_choose_again() const override { return true; }
 
-  std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost&) override {
+  std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
     const auto n = static_cast<size_t>(tree.size());
     if (n == 0) return {};
     n_new_.assign(n, 0);
+    // The buffer holds what other sequences use in the same pass.
+    const auto is_new = [&](int32_t key) {
+      return fixed_cost_ || !cost.others_use(key / sets.n_experts, key % sets.n_experts);
+    };
     if (!sets.empty()) {
       experts_.reset(tree, sets, start_with_root_);
-      for (size_t v = 0; v < n; ++v) n_new_[v] = static_cast<int64_t>(experts_.own(static_cast<int32_t>(v)).size());
+      for (size_t v = 0; v < n; ++v) n_new_[v] = std::ranges::count_if(experts_.own(static_cast<int32_t>(v)), is_new);
     }
     taken_.assign(n, 0);
     std::vector<int32_t> nodes;
@@ -33,7 +38,7 @@ class EcoSpec final : public Selector {
       nodes.push_back(v);
       taken_[static_cast<size_t>(v)] = 1;
       if (fixed_cost_ || sets.empty()) continue;
-      experts_.add(v, [&](int32_t u, int32_t) { --n_new_[static_cast<size_t>(u)]; });
+      experts_.add(v, [&](int32_t u, int32_t key) { n_new_[static_cast<size_t>(u)] -= is_new(key); });
     }
     std::sort(nodes.begin(), nodes.end());
     return nodes;

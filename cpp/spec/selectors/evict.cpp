@@ -11,12 +11,13 @@ class Evict final : public Selector {
  public:
   explicit Evict(bool counts_bonus) : counts_bonus_(counts_bonus) {}
   const char* name() const override { return "evict"; }
+  bool may_choose_again() const override { return true; }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets&, const StepCost& cost) override {
     std::vector<int32_t> order = by_score(tree);
     const double draft = cost.draft_seconds();
-    double tokens = counts_bonus_ ? 1.0 : 0.0;
-    double best_rate = counts_bonus_ ? 1.0 / (cost.iteration_seconds(1) + draft) : -1.0;
+    double tokens = (counts_bonus_ ? 1.0 : 0.0) + cost.other_tokens();
+    double best_rate = counts_bonus_ ? tokens / (cost.iteration_seconds(1) + draft) : -1.0;
     size_t best = 0;
     for (size_t k = 1; k <= order.size(); ++k) {
       tokens += static_cast<double>(tree.scores[static_cast<size_t>(order[k - 1])]);

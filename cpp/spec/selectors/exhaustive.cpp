@@ -11,6 +11,7 @@ constexpr int64_t kMaxNodes = 16;
 class Exhaustive final : public Selector {
  public:
   const char* name() const override { return "exhaustive"; }
+  bool may_choose_again() const override { return true; }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
     if (tree.size() > kMaxNodes) {
@@ -23,7 +24,7 @@ class Exhaustive final : public Selector {
     std::vector<int32_t> nodes;
     for (uint32_t subset = 0; subset < (1u << tree.size()); ++subset) {
       nodes.clear();
-      double tokens = 1.0;
+      double tokens = 1.0 + cost.other_tokens();
       bool closed = true;
       for (int32_t v = 0; v < tree.size() && closed; ++v) {
         if ((subset >> v & 1) == 0) continue;

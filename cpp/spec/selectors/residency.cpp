@@ -35,19 +35,26 @@ class ResidencySelector final : public Selector {
   }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
-    expected_plain_ = cost.iteration_seconds(1);
+    expected_plain_ = cost.plain_seconds();
     if (tree.size() == 0) return {};
-    gains_.resize(static_cast<size_t>(tree.size()));
-    for (size_t v = 0; v < gains_.size(); ++v) {
-      gains_[v] = acceptance_.probability(tree.scores[v]);
-      if (tree.parents[v] >= 0) gains_[v] = std::min(gains_[v], gains_[static_cast<size_t>(tree.parents[v])]);
-    }
+    find_gains(tree, &gains_);
     draft_ = cost.draft_seconds();
+    plain_tokens_ = 1.0 + cost.other_tokens();
     least_score_ = acceptance_.score(least_acceptance(sets, cost));
     pricing_.reset(tree, sets, cost, blind_);
     std::vector<int32_t> nodes = grow(tree);
     drop_leaves(tree, &nodes);
     return nodes;
+  }
+
+  bool may_choose_again() const override { return true; }
+
+  double expected_tokens(const TokenTree& tree, std::span<const int32_t> nodes) const override {
+    std::vector<double> gains;
+    find_gains(tree, &gains);
+    double tokens = 1.0;
+    for (const int32_t v : nodes) tokens += gains[static_cast<size_t>(v)];
+    return tokens;
   }
 
   void observe(const StepOutcome& outcome) override {
@@ -63,6 +70,15 @@ class ResidencySelector final : public Selector {
   }
 
  private:
+  // The chance that each node is accepted, no more than its parent's.
+  void find_gains(const TokenTree& tree, std::vector<double>* gains) const {
+    gains->resize(static_cast<size_t>(tree.size()));
+    for (size_t v = 0; v < gains->size(); ++v) {
+      (*gains)[v] = acceptance_.probability(tree.scores[v]);
+      if (tree.parents[v] >= 0) (*gains)[v] = std::min((*gains)[v], (*gains)[static_cast<size_t>(tree.parents[v])]);
+    }
+  }
+
   // A node adds at least the time of its row, even when others use all of its experts; less acceptance than that time
   // in plain iterations cannot raise the rate.
   double least_acceptance(const ExpertSets& sets, const StepCost& cost) const {
@@ -77,7 +93,7 @@ class ResidencySelector final : public Selector {
   std::vector<int32_t> grow(const TokenTree& tree) {
     added_.clear();
     path_gains_.resize(gains_.size());
-    double gain = 1.0;
+    double gain = plain_tokens_;
     double best_rate = gain / (pricing_.seconds() + draft_);
     size_t n_best = 0;
     while (added_.size() < gains_.size()) {
@@ -121,7 +137,7 @@ class ResidencySelector final : public Selector {
     if (nodes->empty()) return;
     pricing_.set_nodes(*nodes);
     n_children_.assign(gains_.size(), 0);
-    double gain = 1.0;
+    double gain = plain_tokens_;
     for (const int32_t v : *nodes) {
       gain += gains_[static_cast<size_t>(v)];
       if (const int32_t parent = tree.parents[static_cast<size_t>(v)]; parent >= 0) {
@@ -152,6 +168,7 @@ class ResidencySelector final : public Selector {
   TreePricing pricing_;
   double expected_plain_ = 0.0;
   double draft_ = 0.0;
+  double plain_tokens_ = 1.0;  // of the pass without any of the tree
   float least_score_ = 0.0f;
   std::vector<double> gains_;       // [n_nodes], acceptance
   std::vector<double> path_gains_;  // [n_nodes], with the ancestors that are outside

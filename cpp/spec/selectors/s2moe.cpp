@@ -16,18 +16,20 @@ namespace {
 class S2Moe final : public Selector {
  public:
   const char* name() const override { return "s2moe"; }
+  bool may_choose_again() const override { return true; }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
     const auto n = static_cast<size_t>(tree.size());
     if (n == 0) return {};
-    const double plain = cost.iteration_seconds(1);
+    const double plain = cost.plain_seconds();
     const double draft = cost.draft_seconds() / static_cast<double>(n);
     double per_expert = 0.0;
+    const auto is_new = [&](int32_t key) { return !cost.others_use(key / sets.n_experts, key % sets.n_experts); };
     n_new_.assign(n, 0);
     if (!sets.empty()) {
-      per_expert = std::max(0.0, plain - cost.base_seconds(1)) / (static_cast<double>(sets.n_layers) * sets.n_used);
+      per_expert = cost.mean_expert_seconds(sets.n_layers, sets.n_used);
       experts_.reset(tree, sets, true);
-      for (size_t v = 0; v < n; ++v) n_new_[v] = static_cast<int64_t>(experts_.own(static_cast<int32_t>(v)).size());
+      for (size_t v = 0; v < n; ++v) n_new_[v] = std::ranges::count_if(experts_.own(static_cast<int32_t>(v)), is_new);
     }
     std::vector<uint8_t> admitted(n, 0);
     std::vector<int32_t> nodes;
@@ -40,7 +42,8 @@ class S2Moe final : public Selector {
       if (static_cast<double>(tree.scores[i]) * plain < price) continue;
       admitted[i] = 1;
       nodes.push_back(v);
-      if (!sets.empty()) experts_.add(v, [&](int32_t u, int32_t) { --n_new_[static_cast<size_t>(u)]; });
+      if (!sets.empty())
+        experts_.add(v, [&](int32_t u, int32_t key) { n_new_[static_cast<size_t>(u)] -= is_new(key); });
     }
     std::sort(nodes.begin(), nodes.end());
     return nodes;

@@ -58,7 +58,7 @@ class Profiling:
 def make_profile(model: Model, columns: Any, initial: npt.NDArray[np.bool_], read_bytes: int | None) -> Profile:
     """A `Profile` from what the core recorded. initial: experts that were in memory when it began."""
     steps: Columns = dict(columns["steps"])
-    n_nodes, n_routed = steps.pop("n_nodes"), steps.pop("n_routed")
+    n_nodes, n_rows = steps.pop("n_nodes"), steps["rows"]
     steps.pop("thread")
     n_passes = steps.pop("passes")
     ids, first, steps["session"] = np.unique(steps["session"], return_index=True, return_inverse=True)
@@ -67,7 +67,7 @@ def make_profile(model: Model, columns: Any, initial: npt.NDArray[np.bool_], rea
     nodes = {"step": np.repeat(np.arange(len(n_nodes), dtype=np.int32), n_nodes), **columns["nodes"]}
     for name in ("verified", "accepted"):
         nodes[name] = nodes[name].astype(bool)
-    routing = {"step": np.repeat(np.arange(len(n_routed), dtype=np.int32), n_routed), **columns["routing"]}
+    routing = {"step": np.repeat(np.arange(len(n_rows), dtype=np.int32), n_rows), **columns["routing"]}
     n_steps = len(n_nodes)
     for name, counts in _by_depth(nodes, n_steps).items():
         steps[name] = counts.sum(axis=1, dtype=np.int32)

@@ -1,23 +1,16 @@
-// One call of a session as it runs: the time line of its thread, and what its rows routed to. Written by that thread
-// alone, without locks. Whoever is given none (nullptr) pays for a comparison.
+// One call as it runs: where its thread's time goes. Written by that thread alone, without locks. Whoever is given none
+// (nullptr) pays for a comparison.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "cpp/base/clock.h"
+#include "cpp/profile/profile_shape.h"
 #include "cpp/profile/zone.h"
 
 namespace expertree {
-
-struct ProfileShape {
-  int64_t n_layers = 0;
-  int64_t n_moe_layers = 0;
-  int64_t n_experts = 0;
-  int64_t n_used = 0;  // experts of a token
-};
 
 struct ZoneEvent {
   int64_t begin_ns;
@@ -26,7 +19,7 @@ struct ZoneEvent {
   int16_t layer;  // -1: none
 };
 
-class StepRecorder {
+class Timeline {
  public:
   struct Place {
     Zone zone;
@@ -34,11 +27,8 @@ class StepRecorder {
   };
 
   // Begins now, in Zone::kOther.
-  explicit StepRecorder(const ProfileShape& shape)
-      : shape_(shape),
-        layer_ns_(static_cast<size_t>(shape.n_layers) * kNumZones, 0),
-        begin_ns_(now_ns()),
-        since_ns_(begin_ns_) {}
+  explicit Timeline(const ProfileShape& shape)
+      : layer_ns_(static_cast<size_t>(shape.n_layers) * kNumZones, 0), begin_ns_(now_ns()), since_ns_(begin_ns_) {}
 
   // Goes there and tells what was left.
   Place enter(Place place) {
@@ -55,18 +45,11 @@ class StepRecorder {
     since_ns_ = end_ns_;
   }
 
-  // Rows that a pass begins to run; route() speaks of the last ones added. ids: [n_rows][n_used].
-  void add_rows(std::span<const int32_t> tokens);
-  void route(int64_t moe_layer, const int32_t* ids);
-
   int64_t begin_ns() const { return begin_ns_; }
   int64_t end_ns() const { return end_ns_; }
   const std::array<int64_t, kNumZones>& zone_ns() const { return zone_ns_; }
   const std::vector<int64_t>& layer_ns() const { return layer_ns_; }  // [n_layers][kNumZones]
   const std::vector<ZoneEvent>& events() const { return events_; }
-  const std::vector<int32_t>& tokens() const { return tokens_; }
-  const std::vector<int16_t>& routed() const { return routed_; }  // [rows][moe layers][n_used]; -1: not run
-  int64_t n_passes() const { return n_passes_; }
 
  private:
   void account(int64_t now) {
@@ -81,7 +64,6 @@ class StepRecorder {
 
   static constexpr int64_t kLeastEventNs = 1000;  // shorter ones count but are not drawn
 
-  ProfileShape shape_;
   std::vector<int64_t> layer_ns_;
   int64_t begin_ns_;
   int64_t end_ns_ = 0;
@@ -89,27 +71,23 @@ class StepRecorder {
   Place place_{Zone::kOther, -1};
   std::array<int64_t, kNumZones> zone_ns_{};
   std::vector<ZoneEvent> events_;
-  std::vector<int32_t> tokens_;
-  std::vector<int16_t> routed_;
-  int64_t n_last_rows_ = 0;
-  int64_t n_passes_ = 0;
 };
 
 // In a zone from here to the end of the block; zones inside take their time away from it.
 class ZoneScope {
  public:
-  ZoneScope(StepRecorder* recorder, Zone zone, int64_t layer = -1) : recorder_(recorder) {
-    if (recorder_ != nullptr) before_ = recorder_->enter({zone, static_cast<int16_t>(layer)});
+  ZoneScope(Timeline* timeline, Zone zone, int64_t layer = -1) : timeline_(timeline) {
+    if (timeline_ != nullptr) before_ = timeline_->enter({zone, static_cast<int16_t>(layer)});
   }
   ~ZoneScope() {
-    if (recorder_ != nullptr) recorder_->enter(before_);
+    if (timeline_ != nullptr) timeline_->enter(before_);
   }
   ZoneScope(const ZoneScope&) = delete;
   ZoneScope& operator=(const ZoneScope&) = delete;
 
  private:
-  StepRecorder* recorder_;
-  StepRecorder::Place before_{Zone::kOther, -1};
+  Timeline* timeline_;
+  Timeline::Place before_{Zone::kOther, -1};
 };
 
 }  // namespace expertree

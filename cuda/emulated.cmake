@@ -1,0 +1,64 @@
+# The emulation and what is built on it: the plug-in, the tests' library and the program of planted bugs, the last two
+# also under AddressSanitizer and ThreadSanitizer (built when asked for: tools/run_emulated.sh).
+
+# Never instrumented: it tells the sanitizers what it does (emulation/sanitizer_hooks.h).
+file(GLOB EMULATION_SOURCES CONFIGURE_DEPENDS emulation/*.cpp)
+list(FILTER EMULATION_SOURCES EXCLUDE REGEX "c_controls.cpp$")
+add_library(expertree_cuda_emulation STATIC ${EMULATION_SOURCES})
+target_include_directories(expertree_cuda_emulation PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/emulation/include)
+target_compile_options(expertree_cuda_emulation PRIVATE -O2 -ffp-contract=off -Wall -Wextra)
+target_link_libraries(expertree_cuda_emulation PUBLIC Threads::Threads)
+
+# Kernels multiply and add in one rounding where they say so: with the CPU's instruction where there is one.
+set(EMULATED_CPU_FLAGS "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo cpu_with_fma REGEX "^flags.* fma .* avx2 " LIMIT_COUNT 1)
+  if(cpu_with_fma)
+    set(EMULATED_CPU_FLAGS -mfma -mavx2)
+  endif()
+endif()
+
+# Interface target emulated_<variant>: how kernels, host code and tests are compiled.
+function(add_emulated_flags variant)
+  add_library(emulated_${variant} INTERFACE)
+  target_link_libraries(emulated_${variant} INTERFACE expertree_cuda_emulation)
+  target_compile_options(emulated_${variant} INTERFACE -O2 -ffp-contract=off -fno-strict-aliasing -fwrapv
+    -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas ${EMULATED_CPU_FLAGS} ${ARGN})
+  target_link_options(emulated_${variant} INTERFACE ${ARGN})
+endfunction()
+set(sanitize "")
+if(EXPERTREE_SANITIZE)
+  set(sanitize -fsanitize=${EXPERTREE_SANITIZE} -fno-omit-frame-pointer -g)
+endif()
+add_emulated_flags(plain ${sanitize})
+add_emulated_flags(asan -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g)
+add_emulated_flags(tsan -fsanitize=thread -g)
+
+set_source_files_properties(${CUDA_KERNEL_SOURCES} ${CUDA_TEST_SOURCES} ${CUDA_BUG_SOURCES}
+  PROPERTIES LANGUAGE CXX)
+foreach(source ${CUDA_KERNEL_SOURCES} ${CUDA_TEST_SOURCES} ${CUDA_BUG_SOURCES})
+  if(source MATCHES "\\.cu$")
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-x;c++")
+  endif()
+endforeach()
+
+foreach(variant plain asan tsan)
+  set(suffix _${variant})
+  set(when EXCLUDE_FROM_ALL)
+  if(variant STREQUAL plain)
+    set(suffix "")
+    set(when "")
+  endif()
+  add_library(cuda_objects_${variant} OBJECT ${when} ${CUDA_KERNEL_SOURCES} ${CUDA_HOST_SOURCES} emulation/c_controls.cpp)
+  target_link_libraries(cuda_objects_${variant} PRIVATE emulated_${variant})
+
+  add_library(expertree_cuda_tests${suffix} SHARED ${when} ${CUDA_TEST_SOURCES} $<TARGET_OBJECTS:cuda_objects_${variant}>)
+  target_link_libraries(expertree_cuda_tests${suffix} PRIVATE emulated_${variant})
+
+  add_executable(expertree_cuda_bugs${suffix} ${when} ${CUDA_BUG_SOURCES})
+  target_link_libraries(expertree_cuda_bugs${suffix} PRIVATE emulated_${variant})
+endforeach()
+
+add_library(expertree_cuda_emulated SHARED $<TARGET_OBJECTS:cuda_objects_plain>)
+target_link_libraries(expertree_cuda_emulated PRIVATE emulated_plain)
+install(TARGETS expertree_cuda_emulated LIBRARY DESTINATION expertree)
