@@ -25,7 +25,13 @@ CallProfile::CallProfile(Model& model) : model_(model), profiler_(model.profiler
 }
 
 CallProfile::~CallProfile() {
-  for (const auto& part : parts_) *part->recorders = {};
+  for (size_t i = 0; i < parts_.size(); ++i) detach(i);
+}
+
+void CallProfile::detach(size_t part) noexcept {
+  if (profiler_ == nullptr || parts_[part]->recorders == nullptr) return;
+  *parts_[part]->recorders = {};
+  parts_[part]->recorders = nullptr;
 }
 
 size_t CallProfile::attach(CallRecorders* recorders, int64_t session, int64_t n_tokens) {
