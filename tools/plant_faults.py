@@ -37,6 +37,7 @@ CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
+MERGED_DRAFTERS = "tests/unit/test_merged_drafters.py"
 JOINT = "tests/equivalence/test_joint_steps.py"
 DRAFTING = "tests/unit/test_drafting.py"
 RECURRENT = "tests/unit/test_recurrent_state.py"
@@ -66,6 +67,7 @@ DELTA_NET = "cpp/model/delta_net.cpp"
 MIXTURE = "cpp/model/moe_block.cpp"
 ROUTER = "cpp/model/router.cpp"
 ENGINE = "cpp/engine/session.cpp"
+MERGED = "cpp/spec/drafters/merged.cpp"
 SESSION_STEP = "cpp/engine/session_step.cpp"
 VERIFIER = "cpp/spec/verifier.cpp"
 BACKEND = "cpp/backend/cpu_backend.cpp"
@@ -273,6 +275,14 @@ FAULTS = [Fault(*row) for row in (
      "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
     ("moespec", "the budget does not reach the router", SESSION_STEP,
      "      wanted_.most_experts = speculation()->most_experts();\n", "", (MOESPEC,)),
+    # Several drafters in a tree.
+    ("merged", "a node's score is the last drafter's alone", MERGED,
+     "scores[static_cast<size_t>(place[v])] += weights_", "scores[static_cast<size_t>(place[v])] = weights_",
+     (MERGED_DRAFTERS,)),
+    ("merged", "a drafter that says nothing loses its weight", MERGED,
+     "    if (said_[p].empty()) continue;\n", "", (MERGED_DRAFTERS,)),
+    ("merged", "every drafter is shown the first one's layers", MERGED,
+     "for (const size_t place : taps_[p]) {", "for (const size_t place : taps_[0]) {", (MERGED_DRAFTERS,)),
     # Several sessions in a pass.
     ("together", "all rows see the first sequence's keys and values", FORWARD,
      "rows.push_back({pass.state, i,", "rows.push_back({sequences.front().state, i,", (JOINT,)),

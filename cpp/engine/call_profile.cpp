@@ -74,7 +74,7 @@ void CallProfile::count(const StepRecord* record, const SequenceState& state, St
     c->measured_seconds = record->verify_seconds;
   }
   c->weights_bytes = model_.weight_bytes();
-  c->kv_bytes = SequenceState::bytes_needed(model_.hyperparameters(), state.n_committed());
+  c->kv_bytes = model_.state_bytes(state.n_committed());
   c->process_bytes = process_resident_bytes();
   if (model_.experts() == nullptr) return;
   const PagerStats stats = model_.experts()->stats();
