@@ -51,6 +51,8 @@ MTP = "tests/unit/test_mtp.py"
 MOESPEC = "tests/unit/test_moespec.py"
 TRACE = "tests/unit/test_speculation_trace.py"
 COMPARISON = "tests/unit/test_comparison.py"
+PROFILE = "tests/unit/test_profile.py"
+PROFILE_FILES = "tests/unit/test_profile_files.py"
 
 
 @dataclass(frozen=True)
@@ -348,6 +350,40 @@ FAULTS = [Fault(*row) for row in (
     ("comparison", "Ctrl-C loses what was measured", "python/expertree/comparison/runner.py",
      "            self.findings.interrupted = True\n", "            self.findings = Findings(interrupted=True)\n",
      (COMPARISON,)),
+    ("profile", "waiting for experts counts as running them", "cpp/model/moe_block.cpp",
+     "    const ZoneScope zone(chunk.timeline, Zone::kWait, layer);\n    return lease.next", "    return lease.next",
+     (PROFILE,)),
+    ("profile", "time of a zone inside another one counts twice", "cpp/profile/timeline.h",
+     "    since_ns_ = now;\n    return before;",
+     "    if (place.zone != Zone::kWait) since_ns_ = now;\n    return before;",
+     (PROFILE,)),
+    ("profile", "a step begins when its tree has been drafted", "cpp/profile/profiler.cpp",
+     "const int64_t begin = timeline.begin_ns() +",
+     "const int64_t begin = timeline.begin_ns() + timeline.zone_ns()[0] +",
+     (PROFILE,)),
+    ("profile", "over-read is not counted", "cpp/io/read_source.cpp",
+     "overread_bytes_ += complete ? n_read - range.asked_bytes : n_read;", "overread_bytes_ += complete ? 0 : n_read;",
+     (PROFILE,)),
+    ("profile", "direct reads count what was asked for", "cpp/io/read_source.cpp",
+     "  disk_bytes_ += n_read;\n", "  disk_bytes_ += complete ? range.asked_bytes : n_read;\n", (PROFILE,)),
+    ("profile", "routing of the chunk's first rows", "cpp/profile/row_recorder.cpp",
+     "const size_t first = tokens_.size() - static_cast<size_t>(n_last_rows_);", "const size_t first = 0;", (PROFILE,)),
+    ("profile", "the first session of a shared call answers for all of it", "cpp/profile/profiler.cpp",
+     "int64_t of(int64_t n) const { return n * end / all - n * begin / all; }",
+     "int64_t of(int64_t n) const { return begin == 0 ? n : 0; }", (PROFILE,)),
+    ("profile", "events go on beyond their limit", "cpp/profile/profiler.cpp",
+     "std::ssize(timeline.events()) > max_events_", "0 > max_events_ * 64", (PROFILE,)),
+    ("profile", "a failed call is a step", "cpp/engine/call_profile.cpp",
+     "if (part->finished) finished.push_back", "finished.push_back", (PROFILE,)),
+    ("profile", "a replay begins with an empty cache", "python/expertree/profile/budgets.py",
+     "initial: Bools = self._profile.experts.initial.copy()", "initial: Bools = self._profile.experts.initial & False",
+     (PROFILE_FILES,)),
+    ("profile", "waiting is all of reading", "python/expertree/profile/budgets.py",
+     "np.maximum(0.0, misses * read_seconds - hidden).sum()", "(misses * read_seconds).sum() * 2", (PROFILE_FILES,)),
+    ("profile", "the tree below an accepted node is the whole tree", "python/expertree/profile/draft_trace.py",
+     "            below = {top: -1}\n", "            below = {top: -1, -1: -1}\n", (PROFILE_FILES,)),
+    ("profile", "reuse counts the expert itself", "python/expertree/profile/reuse.py",
+     "distances.append(len(order) - 1 - at)", "distances.append(len(order) - at)", (PROFILE_FILES,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
      "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]

@@ -66,10 +66,11 @@ void Forward::run(std::span<const SequencePass> sequences) {
     size_result(m_, pass);
     prepare_hidden(pass);
   }
-  Chunk chunk{.sequences = sequences, .pieces = {}, .rows = {}};
+  Timeline* timeline = sequences.front().request->recorders.timeline;
+  Chunk chunk{.sequences = sequences, .pieces = {}, .rows = {}, .timeline = timeline};
   const auto flush = [&] {
     run_chunk(chunk);
-    chunk = {.sequences = sequences, .pieces = {}, .rows = {}};
+    chunk = {.sequences = sequences, .pieces = {}, .rows = {}, .timeline = timeline};
   };
   for (const SequencePass& pass : sequences) {
     for (int64_t begin = pass.request->first_row; begin < pass.batch->size();) {
@@ -82,7 +83,17 @@ void Forward::run(std::span<const SequencePass> sequences) {
   if (chunk.n > 0) flush();
 }
 
+void Forward::record_rows(const Chunk& chunk) const {
+  for (const Piece& piece : chunk.pieces) {
+    RowRecorder* rows = piece.request().recorders.rows;
+    if (rows == nullptr) continue;
+    rows->add(
+        std::span(piece.pass.batch->tokens).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.n)));
+  }
+}
+
 void Forward::run_chunk(const Chunk& chunk) {
+  record_rows(chunk);
   const bool silent = std::ranges::all_of(chunk.pieces, [](const Piece& piece) {
     return !piece.request().routing && !piece.request().last_hidden && piece.n_logit_rows() == 0;
   });
@@ -92,10 +103,12 @@ void Forward::run_chunk(const Chunk& chunk) {
     chunk.check_stop();
     tap(chunk, layer);
     if (weights(layer).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) {
+      const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
       router_scores(chunk, layer);
     }
     // Of rows that nobody asks about the last layer leaves keys and values only.
     if (silent && layer == h_.n_layers - 1 && h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent()) {
+      const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
       leave_keys_values(chunk, layer);
       return;
     }
@@ -103,11 +116,13 @@ void Forward::run_chunk(const Chunk& chunk) {
     feed_forward_part(chunk, layer);
     check_finite(chunk, layer);
   }
+  const ZoneScope zone(chunk.timeline, Zone::kHead);
   last_hidden(chunk);
   logits(chunk);
 }
 
 void Forward::mix(const Chunk& chunk, int64_t layer) {
+  const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
   const Mixer mixer = h_.layer(layer).mixer;
   if (mixer == Mixer::kAttention) return attention(chunk, layer);
   const LayerWeights& w = weights(layer);

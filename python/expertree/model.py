@@ -19,8 +19,9 @@ from expertree.expert_record import Costs, ExpertRecord, load_record, record_pat
 from expertree.generation import Generation, TextOptions, run_generation
 from expertree.kv_cache import cache_types
 from expertree.memory_size import parse_budget
+from expertree.profile.recording import DEFAULT_EVENTS, Profiling
 from expertree.sampling import SamplingParams
-from expertree.session import Session, to_ids
+from expertree.session import Session, new_session_facts, to_ids
 from expertree.speculation import (
     Drafting,
     DraftLimits,
@@ -88,6 +89,7 @@ class Model:
         self._pre = pre
         self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
         self._selector_states: dict[str, list[float]] = {}
+        self._sessions: dict[int, dict[str, Any]] = {}  # what profiles say of them, the latest ones
         self._record_path = _record_path(record, self.path)
         profile = _saved_profile(record, self._record_path)
         try:
@@ -325,6 +327,27 @@ class Model:
         )
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return Session(self, length, sampling_params(sampling), speculation)
+
+    def profile(self, *, max_events: int = DEFAULT_EVENTS) -> Profiling:
+        """Records where time and bytes go while a `with` block runs.
+
+        >>> with model.profile() as run:
+        ...     model.generate("Once upon a time", draft="auto")
+        >>> print(run.profile.summary())
+
+        Calls that begin before the block or end after it are not in it. One profile of a model at a time.
+
+        Args:
+            max_events: pieces of the time line to keep; sums go on beyond them.
+
+        Raises:
+            InvalidRequestError: another profile runs (when the block is entered).
+        """
+        return Profiling(self, max_events)
+
+    def _session_facts(self, session: int) -> dict[str, Any]:
+        """What a profile says of a session, by its id; one that is gone and was not seen by a profile has no name."""
+        return dict(self._sessions.get(session, new_session_facts(self.n_ctx)))
 
     def generate(
         self,

@@ -119,6 +119,17 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("n_experts", [](const Model& model) { return model.hyperparameters().moe.n_experts; })
       .def_prop_ro("n_experts_used", [](const Model& model) { return model.hyperparameters().moe.n_used; })
       .def_prop_ro("n_moe_layers", &Model::n_moe_layers)
+      .def_prop_ro(
+          "moe_layers",
+          [](const Model& model) {
+            std::vector<int64_t> layers(static_cast<size_t>(model.n_moe_layers()));
+            for (int64_t i = 0; i < std::ssize(model.weights().layers); ++i) {
+              const int64_t moe_layer = model.weights().layers[static_cast<size_t>(i)].moe.moe_layer;
+              if (moe_layer >= 0) layers[static_cast<size_t>(moe_layer)] = i;
+            }
+            return layers;
+          },
+          "The layer of each MoE layer.")
       .def_prop_ro("isa", &Model::isa)
       .def_prop_ro("threads", &Model::n_threads)
       .def_prop_ro("experts", &Model::experts, nb::rv_policy::reference_internal, "None for a dense model.")
@@ -171,6 +182,15 @@ void bind_limits(nb::module_& m) {
           "seconds"_a, "(GB/s read from memory, int8 GOPS).");
 }
 
+std::pair<double, double> measure_limits(const std::string& isa, int n_threads, double seconds) {
+  const KernelTable* kernels = find_kernels(isa.c_str());
+  if (kernels == nullptr) throw Error(ErrorCode::kInvalidRequest, "instruction set '" + isa + "' does not run here");
+  nb::gil_scoped_release released;
+  CpuBackend backend(*kernels, n_threads, ActivationMode::kInt8);
+  const MachineLimits limits = LimitProbe(backend, uint64_t{256} << 20).measure(seconds);
+  return {limits.read_gb_per_s, limits.int8_gops};
+}
+
 void bind_session(nb::module_& m) {
   nb::class_<Session>(m, "Session")
       .def(
@@ -181,6 +201,7 @@ void bind_session(nb::module_& m) {
           },
           "model"_a, "n_ctx"_a, "sampler"_a)
       .def_prop_ro("n_ctx", &Session::n_ctx)
+      .def_prop_ro("id", &Session::id, "Unique among the model's sessions.")
       .def_prop_ro("tokens", [](const Session& s) { return s.tokens(); })
       .def_prop_ro("n_tokens", [](const Session& s) { return s.n_tokens(); })
       .def_prop_ro("stats",
@@ -252,6 +273,8 @@ void bind_engine(nb::module_& m) {
   bind_sampler_options(m);
   bind_model(m);
   bind_limits(m);
+  m.def("measure_limits", &measure_limits, "isa"_a, "threads"_a, "seconds"_a,
+        "What LimitProbe measures, with so many threads; takes 256 MiB.");
   bind_session(m);
   m.def(
       "isa_names",
