@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tiny_hybrid import DELTA_NET, SHORT_CONV, is_recurrent, mixer, n_rot, sigmoid, still_pairs
 from tiny_model import GATED_EXPERTS, RENORMALISED, TinyModel
@@ -23,8 +25,10 @@ def silu(x: np.ndarray) -> np.ndarray:
 class NumpyModel:
     """logits() and routing() as expertree.Model has them, for F32 tiny models."""
 
-    def __init__(self, spec: TinyModel) -> None:
+    def __init__(self, spec: TinyModel, kept: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
+        """kept: what a KV cache gives back of keys or values (rows, heads, head_dim)."""
         self.spec = spec
+        self.kept = kept if kept is not None else lambda x: x
         tensors = {**spec.float_tensors(), **spec.tensors}
         self.w = {name: values.astype(np.float64) for name, values in tensors.items() if values is not None}
         self.output_norm = "token_embd_norm.weight" if spec.arch in SHORT_CONV else "output_norm.weight"
@@ -79,7 +83,7 @@ class NumpyModel:
         if s.arch in ("qwen3", "qwen3moe", *DELTA_NET, *SHORT_CONV):
             q, k = rms_norm(q, self.w[b + "attn_q_norm.weight"]), rms_norm(k, self.w[b + "attn_k_norm.weight"])
         group = s.n_heads // s.n_kv_heads
-        q, k, v = self.rope(q), np.repeat(self.rope(k), group, 1), np.repeat(v, group, 1)
+        q, k, v = self.rope(q), np.repeat(self.kept(self.rope(k)), group, 1), np.repeat(self.kept(v), group, 1)
         scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(s.head_dim)
         p = softmax(np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf))
         out = np.einsum("hij,jhd->ihd", p, v)

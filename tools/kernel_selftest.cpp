@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cpp/kernels/kernel_table.h"
+#include "cpp/model/cache_types.h"
 #include "cpp/tensor/dtype.h"
 #include "cpp/tensor/half.h"
 
@@ -157,26 +158,37 @@ void hash_elementwise(const KernelTable& table, Hash* hash) {
   }
 }
 
-void hash_attention(const KernelTable& table, Hash* hash) {
+// Rows of n elements in the format of a KV cache.
+std::vector<std::byte> cells(const KernelTable& table, DType type, const std::vector<float>& x, int64_t n) {
+  const int64_t row = cache_row_bytes(type, n);
+  std::vector<std::byte> out(x.size() / static_cast<size_t>(n) * static_cast<size_t>(row) + 128);
+  for (int64_t i = 0; i * n < static_cast<int64_t>(x.size()); ++i) {
+    write_cache_row(table, x.data() + i * n, n, type, out.data() + i * row);
+  }
+  return out;
+}
+
+void hash_attention(const KernelTable& table, DType type, Hash* hash) {
   constexpr int64_t kHeads = 7;
   constexpr int64_t kDimK = 24;
   constexpr int64_t kDimV = 41;
   constexpr int64_t kCells = 90;
   const std::vector<float> q = random_floats(41, kHeads * kDimK);
-  const std::vector<float> k = random_floats(43, kCells * kDimK);
-  const std::vector<float> v = random_floats(47, kCells * kDimV);
+  const std::vector<std::byte> k = cells(table, type, random_floats(43, kCells * kDimK), kDimK);
+  const std::vector<std::byte> v = cells(table, type, random_floats(47, kCells * kDimV), kDimV);
   const int32_t tail[] = {80, 71, 89, 60, 75};
   const std::vector<float> sinks = random_floats(53, kHeads);
+  std::vector<float> scratch(static_cast<size_t>(attend_scratch_floats(kDimK, kDimV)));
   std::vector<float> out(kHeads * kDimV);
   for (const int64_t n_prefix : {0, 1, 30, 59}) {
     AttendArgs args = {.q = q.data(),
                        .q_stride = kDimK,
                        .n_heads = kHeads,
-                       .k = k.data(),
-                       .v = v.data(),
+                       .k = {k.data(), cache_row_bytes(type, kDimK), type},
+                       .v = {v.data(), cache_row_bytes(type, kDimV), type},
+                       .scratch = scratch.data(),
                        .head_dim_k = kDimK,
                        .head_dim_v = kDimV,
-                       .v_stride = kDimV,
                        .n_prefix = n_prefix,
                        .tail = tail,
                        .n_tail = 5,
@@ -239,7 +251,7 @@ unsigned long long hash_table(const KernelTable& table, bool verbose) {
   hash_elementwise(table, &elementwise);
   finish("elementwise", elementwise);
   Hash attention;
-  hash_attention(table, &attention);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) hash_attention(table, type, &attention);
   finish("attention", attention);
   Hash recurrent;
   hash_recurrent(table, &recurrent);

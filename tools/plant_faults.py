@@ -37,6 +37,7 @@ CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
+MERGED_DRAFTERS = "tests/unit/test_merged_drafters.py"
 JOINT = "tests/equivalence/test_joint_steps.py"
 DRAFTING = "tests/unit/test_drafting.py"
 RECURRENT = "tests/unit/test_recurrent_state.py"
@@ -45,6 +46,8 @@ MTP = "tests/unit/test_mtp.py"
 MOESPEC = "tests/unit/test_moespec.py"
 TRACE = "tests/unit/test_speculation_trace.py"
 COMPARISON = "tests/unit/test_comparison.py"
+PROFILE = "tests/unit/test_profile.py"
+PROFILE_FILES = "tests/unit/test_profile_files.py"
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ DELTA_NET = "cpp/model/delta_net.cpp"
 MIXTURE = "cpp/model/moe_block.cpp"
 ROUTER = "cpp/model/router.cpp"
 ENGINE = "cpp/engine/session.cpp"
+MERGED = "cpp/spec/drafters/merged.cpp"
 SESSION_STEP = "cpp/engine/session_step.cpp"
 VERIFIER = "cpp/spec/verifier.cpp"
 BACKEND = "cpp/backend/cpu_backend.cpp"
@@ -271,6 +275,14 @@ FAULTS = [Fault(*row) for row in (
      "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
     ("moespec", "the budget does not reach the router", SESSION_STEP,
      "      wanted_.most_experts = speculation()->most_experts();\n", "", (MOESPEC,)),
+    # Several drafters in a tree.
+    ("merged", "a node's score is the last drafter's alone", MERGED,
+     "scores[static_cast<size_t>(place[v])] += weights_", "scores[static_cast<size_t>(place[v])] = weights_",
+     (MERGED_DRAFTERS,)),
+    ("merged", "a drafter that says nothing loses its weight", MERGED,
+     "    if (said_[p].empty()) continue;\n", "", (MERGED_DRAFTERS,)),
+    ("merged", "every drafter is shown the first one's layers", MERGED,
+     "for (const size_t place : taps_[p]) {", "for (const size_t place : taps_[0]) {", (MERGED_DRAFTERS,)),
     # Several sessions in a pass.
     ("together", "all rows see the first sequence's keys and values", FORWARD,
      "rows.push_back({pass.state, i,", "rows.push_back({sequences.front().state, i,", (JOINT,)),
@@ -309,6 +321,40 @@ FAULTS = [Fault(*row) for row in (
     ("comparison", "Ctrl-C loses what was measured", "python/expertree/comparison/runner.py",
      "            self.findings.interrupted = True\n", "            self.findings = Findings(interrupted=True)\n",
      (COMPARISON,)),
+    ("profile", "waiting for experts counts as running them", "cpp/model/moe_block.cpp",
+     "    const ZoneScope zone(chunk.timeline, Zone::kWait, layer);\n    return lease.next", "    return lease.next",
+     (PROFILE,)),
+    ("profile", "time of a zone inside another one counts twice", "cpp/profile/timeline.h",
+     "    since_ns_ = now;\n    return before;",
+     "    if (place.zone != Zone::kWait) since_ns_ = now;\n    return before;",
+     (PROFILE,)),
+    ("profile", "a step begins when its tree has been drafted", "cpp/profile/profiler.cpp",
+     "const int64_t begin = timeline.begin_ns() +",
+     "const int64_t begin = timeline.begin_ns() + timeline.zone_ns()[0] +",
+     (PROFILE,)),
+    ("profile", "over-read is not counted", "cpp/io/read_source.cpp",
+     "overread_bytes_ += complete ? n_read - range.asked_bytes : n_read;", "overread_bytes_ += complete ? 0 : n_read;",
+     (PROFILE,)),
+    ("profile", "direct reads count what was asked for", "cpp/io/read_source.cpp",
+     "  disk_bytes_ += n_read;\n", "  disk_bytes_ += complete ? range.asked_bytes : n_read;\n", (PROFILE,)),
+    ("profile", "routing of the chunk's first rows", "cpp/profile/row_recorder.cpp",
+     "const size_t first = tokens_.size() - static_cast<size_t>(n_last_rows_);", "const size_t first = 0;", (PROFILE,)),
+    ("profile", "the first session of a shared call answers for all of it", "cpp/profile/profiler.cpp",
+     "int64_t of(int64_t n) const { return n * end / all - n * begin / all; }",
+     "int64_t of(int64_t n) const { return begin == 0 ? n : 0; }", (PROFILE,)),
+    ("profile", "events go on beyond their limit", "cpp/profile/profiler.cpp",
+     "std::ssize(timeline.events()) > max_events_", "0 > max_events_ * 64", (PROFILE,)),
+    ("profile", "a failed call is a step", "cpp/engine/call_profile.cpp",
+     "if (part->finished) finished.push_back", "finished.push_back", (PROFILE,)),
+    ("profile", "a replay begins with an empty cache", "python/expertree/profile/budgets.py",
+     "initial: Bools = self._profile.experts.initial.copy()", "initial: Bools = self._profile.experts.initial & False",
+     (PROFILE_FILES,)),
+    ("profile", "waiting is all of reading", "python/expertree/profile/budgets.py",
+     "np.maximum(0.0, misses * read_seconds - hidden).sum()", "(misses * read_seconds).sum() * 2", (PROFILE_FILES,)),
+    ("profile", "the tree below an accepted node is the whole tree", "python/expertree/profile/draft_trace.py",
+     "            below = {top: -1}\n", "            below = {top: -1, -1: -1}\n", (PROFILE_FILES,)),
+    ("profile", "reuse counts the expert itself", "python/expertree/profile/reuse.py",
+     "distances.append(len(order) - 1 - at)", "distances.append(len(order) - at)", (PROFILE_FILES,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
      "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]

@@ -25,7 +25,13 @@ CallProfile::CallProfile(Model& model) : model_(model), profiler_(model.profiler
 }
 
 CallProfile::~CallProfile() {
-  for (const auto& part : parts_) *part->recorders = {};
+  for (size_t i = 0; i < parts_.size(); ++i) detach(i);
+}
+
+void CallProfile::detach(size_t part) noexcept {
+  if (profiler_ == nullptr || parts_[part]->recorders == nullptr) return;
+  *parts_[part]->recorders = {};
+  parts_[part]->recorders = nullptr;
 }
 
 size_t CallProfile::attach(CallRecorders* recorders, int64_t session, int64_t n_tokens) {
@@ -68,7 +74,7 @@ void CallProfile::count(const StepRecord* record, const SequenceState& state, St
     c->measured_seconds = record->verify_seconds;
   }
   c->weights_bytes = model_.weight_bytes();
-  c->kv_bytes = SequenceState::bytes_needed(model_.hyperparameters(), state.n_committed());
+  c->kv_bytes = model_.state_bytes(state.n_committed());
   c->process_bytes = process_resident_bytes();
   if (model_.experts() == nullptr) return;
   const PagerStats stats = model_.experts()->stats();

@@ -24,6 +24,8 @@ class CallProfile {
 
   // A session takes part, which has n_tokens: `recorders` points at the call's until this ends. Its number in finish().
   size_t attach(CallRecorders* recorders, int64_t session, int64_t n_tokens);
+  // The session's part is over; before the session may begin another call.
+  void detach(size_t part) noexcept;
   // The session's part succeeded; one that did not is not recorded. record: of a step; nullptr for other calls.
   void finish(size_t part, StepKind kind, std::span<const int32_t> gained, const SequenceState& state,
               const StepRecord* record);

@@ -28,7 +28,7 @@ int64_t checked_context(int64_t n_ctx) {
 Session::Session(std::shared_ptr<Model> model, int64_t n_ctx, const SamplerOptions& options)
     : model_(std::move(model)),
       id_(model_->next_session_id()),
-      state_(model_->hyperparameters(), checked_context(n_ctx)),
+      state_(model_->new_state(checked_context(n_ctx))),
       sampler_options_(options),
       sampler_(options, model_->hyperparameters().n_vocab) {}
 

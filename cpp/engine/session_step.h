@@ -28,6 +28,9 @@ class SessionStep {
  public:
   // Throws kInvalidRequest when the session is busy. What the request refers to must stay, and so must the profile.
   SessionStep(Session& session, const StepRequest& request, CallProfile& profile);
+  ~SessionStep() { profile_.detach(part_); }
+  SessionStep(const SessionStep&) = delete;
+  SessionStep& operator=(const SessionStep&) = delete;
 
   // Runs what must be run before, and drafts; a session that needs no pass, because its last token has been run already,
   // samples. Nothing but the session itself is looked at.

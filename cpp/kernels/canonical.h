@@ -75,6 +75,12 @@
 //     min and max pass NaN on, as in canonical_math.h.
 //
 // C13 softcap(x, c) = c * (1 - 2 / (exp(x * (2 / c)) + 1)), which is c tanh(x / c).
+//
+// C14 Keys and values in cells are rounded once, when they are written, each row by itself; C8 reads them decoded.
+//       F32   as they are
+//       F16   to the nearest binary16, ties to even; decoded exactly
+//       Q8_0  blocks of 32, the last filled up with zeros: q as in C3, d rounded to binary16 after that; decoded as
+//             float(d) * float(q), which is exact
 #pragma once
 
 #include <cmath>

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpp/kernels/canonical.h"
 #include "cpp/tensor/dtype.h"
 
 namespace expertree {
@@ -37,16 +38,23 @@ struct MatmulArgs {
   const int32_t* y_rows;
 };
 
+// Keys or values of one KV head by cell: rows of F32, F16, or Q8_0 in whole blocks (canonical.h, C14).
+struct CellRows {
+  const std::byte* data;
+  int64_t row_bytes;  // from cell to cell
+  DType dtype = DType::kF32;
+};
+
 // One query row's heads that share a KV head (canonical.h, C8).
 struct AttendArgs {
   const float* q;          // [n_heads][head_dim_k], stride q_stride
   int64_t q_stride;
   int64_t n_heads;
-  const float* k;          // [cell][head_dim_k], stride head_dim_k
-  const float* v;          // [cell][head_dim_v], stride v_stride
+  CellRows k;
+  CellRows v;              // may be the same rows as k, of which it is then the first elements
+  float* scratch = nullptr;  // attend_scratch_floats(); none is needed where keys and values are F32
   int64_t head_dim_k;
   int64_t head_dim_v;
-  int64_t v_stride;        // from cell to cell in v
   int64_t first = 0;       // the first position that is seen, less than n_prefix + n_tail
   int64_t n_prefix;        // positions 0 .. n_prefix-1 lie in cells 0 .. n_prefix-1
   const int32_t* tail;     // [n_tail] cells of positions n_prefix, n_prefix + 1, ..
@@ -77,6 +85,13 @@ struct DeltaScanArgs {
   const DeltaRow* rows;  // [n_rows]
   int64_t n_rows;
 };
+
+constexpr int64_t kDecodedCells = kAttentionTile + 8;  // a tile, and by how much those of eight rows may be shifted
+
+// What attend() decodes keys and values into.
+static inline int64_t attend_scratch_floats(int64_t head_dim_k, int64_t head_dim_v) {
+  return kDecodedCells * ((head_dim_k + 31) / 32 * 32 + (head_dim_v + 31) / 32 * 32);
+}
 
 using MatmulFn = void (*)(const MatmulArgs&);
 using GatedUnitFn = void (*)(const float* gate, const float* up, int64_t n, float* y);
@@ -133,6 +148,8 @@ struct KernelTable {
   // rows: [n_rows], all of one KV head. Each row's result is as if it were alone; together they read keys and values
   // from memory once.
   void (*attend)(const AttendArgs* rows, int64_t n_rows);
+  // To the nearest binary16, ties to even. x: float [n]; y: binary16 [n].
+  void (*encode_f16)(const float* x, int64_t n, uint16_t* y);
   // x: n_taps rows of float [n], oldest first; w: float [n_taps][n]; y: float [n], no row of x (canonical.h, C10).
   void (*convolve)(const float* const* x, const float* w, int64_t n_taps, int64_t n, float* y);
   void (*delta_scan)(const DeltaScanArgs& args);

@@ -1,7 +1,7 @@
 // Attention of a chunk: projections, norms, rotary embedding, KV cache, each row's own path.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <memory>
 
 #include "cpp/model/forward.h"
 
@@ -9,6 +9,10 @@ namespace expertree {
 namespace {
 
 constexpr int64_t kTaskRows = 8;  // of attention
+
+struct alignas(64) CacheLine {
+  float x[16];
+};
 
 const float* data_or_null(const FloatVector& b) { return b.empty() ? nullptr : b.data(); }
 
@@ -98,6 +102,7 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
     if (has_norm && h_.qk_norm_after_rope) normalize_heads(norm_weight, n_heads, p.head_dim_k, x);
   };
   const int64_t n_v = p.n_kv_heads * p.head_dim_v;
+  const CacheTypes types = m_.cache_types();
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
     float* q = q_.data() + r * a.q.rows;
     float* k = k_.data() + r * a.k.rows;
@@ -113,10 +118,9 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
     for (int64_t head = 0; head < p.n_kv_heads; ++head) {
       float* value = v + head * p.head_dim_v;
       if (h_.normalize_values) backend_.kernels().rms_norm(value, nullptr, h_.rms_eps, p.head_dim_v, value);
-      std::memcpy(state.keys(layer, head) + cell * p.head_dim_k, k + head * p.head_dim_k,
-                  static_cast<size_t>(p.head_dim_k) * sizeof(float));
-      std::memcpy(state.values(layer, head) + cell * p.head_dim_v, value,
-                  static_cast<size_t>(p.head_dim_v) * sizeof(float));
+      write_cache_row(backend_.kernels(), k + head * p.head_dim_k, p.head_dim_k, types.keys,
+                      state.key(layer, head, cell));
+      write_cache_row(backend_.kernels(), value, p.head_dim_v, types.values, state.value(layer, head, cell));
     }
   });
 }
@@ -164,20 +168,27 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
   backend_.pool().parallel_for(n_steps * p.n_kv_heads, [&](int64_t task) {
     const int64_t head = task / n_steps;
     const auto [begin, n_rows] = attention_tasks_[static_cast<size_t>(task % n_steps)];
+    const SequenceState& state = *chunk.row(begin).state;
+    const CellRows keys = state.keys(layer, head);
+    const CellRows values = h_.is_latent() ? keys : state.values(layer, head);
+    std::unique_ptr<CacheLine[]> scratch;
+    if (keys.dtype != DType::kF32 || values.dtype != DType::kF32) {
+      const int64_t n = attend_scratch_floats(p.head_dim_k, p.head_dim_v);
+      scratch = std::make_unique_for_overwrite<CacheLine[]>(static_cast<size_t>((n + 15) / 16));
+    }
     AttendArgs rows[kTaskRows] = {};
     for (int64_t i = 0; i < n_rows; ++i) {
       AttendArgs& args = rows[i];
       const int64_t r = begin + i;
       const PathCells& path = chunk.path(r);
-      const SequenceState& state = *chunk.row(r).state;
       args.q = q_.data() + r * n_q + head * group * p.head_dim_k;
       args.q_stride = p.head_dim_k;
       args.n_heads = group;
-      args.k = state.keys(layer, head);
-      args.v = h_.is_latent() ? args.k : state.values(layer, head);
+      args.k = keys;
+      args.v = values;
+      args.scratch = scratch ? scratch[0].x : nullptr;
       args.head_dim_k = p.head_dim_k;
       args.head_dim_v = p.head_dim_v;
-      args.v_stride = h_.is_latent() ? p.head_dim_k : p.head_dim_v;
       args.first = first_seen(layer, chunk.position(r));
       args.n_prefix = path.n_prefix;
       args.tail = path.tail.data();

@@ -57,8 +57,8 @@ void Forward::store_latent(const Chunk& chunk, int64_t layer) {
     float* key = k_.data() + r * width;
     backend_.kernels().rms_norm(key, w.kv_norm.data(), h_.rms_eps, p.kv_rank, key);
     turn_heads(layer, r, 1, width, key + p.kv_rank);
-    float* keys = chunk.row(r).state->keys(layer, 0);
-    std::memcpy(keys + chunk.cell(r) * width, key, static_cast<size_t>(width) * sizeof(float));
+    SequenceState& state = *chunk.row(r).state;
+    write_cache_row(backend_.kernels(), key, width, m_.cache_types().keys, state.key(layer, 0, chunk.cell(r)));
     float* query = up_.data() + r * n_heads * head_dim;
     turn_heads(layer, r, n_heads, head_dim, query + p.n_nope);
     const float scale = query_scale(chunk, layer, r);

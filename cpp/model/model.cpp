@@ -48,17 +48,16 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   const uint64_t available = available_memory_bytes();
   if (!options.leave_margin || available == 0) return experts;
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
-  const uint64_t state = SequenceState::bytes_needed(model.hyperparameters(), n_ctx);
-  const uint64_t taken =
-      system_margin(available) + kProcessBytes + state + scratch_bytes(model.hyperparameters(), n_ctx);
+  const uint64_t taken = system_margin(available) + kProcessBytes + model.state_bytes(n_ctx) +
+                         scratch_bytes(model.hyperparameters(), n_ctx);
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }
 
 }  // namespace
 
-Model::Model(std::string path, std::shared_ptr<CpuBackend> backend)
-    : path_(std::move(path)), backend_(std::move(backend)) {}
+Model::Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types)
+    : path_(std::move(path)), cache_types_(cache_types), backend_(std::move(backend)) {}
 
 Model::~Model() = default;
 
@@ -86,7 +85,7 @@ void Model::start(const std::shared_ptr<const GgufReader>& reader, const PagerOp
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
   auto backend =
       std::make_shared<CpuBackend>(kernels_for(options.isa), thread_count(options.n_threads), options.activations);
-  std::shared_ptr<Model> model(new Model(path, std::move(backend)));
+  std::shared_ptr<Model> model(new Model(path, std::move(backend), options.cache_types));
   const auto reader = std::make_shared<const GgufReader>(path, options.open);
   if (options.experts.policy != "auto") find_policy(options.experts.policy);  // of a dense model, too
   ModelParts parts;
@@ -99,7 +98,7 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
 
 std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts,
                                          std::shared_ptr<const GgufReader> reader) {
-  std::shared_ptr<Model> model(new Model(host.path_, host.backend_));
+  std::shared_ptr<Model> model(new Model(host.path_, host.backend_, host.cache_types_));
   model->set_parts(std::move(parts));
   model->start(reader, {});
   return model;

@@ -33,6 +33,7 @@ struct ModelOptions {
   PagerOptions experts;
   bool leave_margin = false;
   int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
+  CacheTypes cache_types;      // of every session
   FileOpener open = open_file;
 };
 
@@ -102,6 +103,10 @@ class Model {
   // factors, which are worse for short texts, the longest that does not.
   int64_t default_context() const;
   int64_t n_moe_layers() const { return static_cast<int64_t>(weights_.experts.size()); }
+  CacheTypes cache_types() const { return cache_types_; }
+  // A state for n_ctx positions, and what it takes.
+  SequenceState new_state(int64_t n_ctx) const { return SequenceState(h_, n_ctx, cache_types_); }
+  uint64_t state_bytes(int64_t n_ctx) const { return SequenceState::bytes_needed(h_, n_ctx, cache_types_); }
   const char* isa() const { return backend_->kernels().name; }
   int n_threads() const { return backend_->n_threads(); }
   uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
@@ -127,12 +132,13 @@ class Model {
 
  private:
   friend class Forward;
-  Model(std::string path, std::shared_ptr<CpuBackend> backend);
+  Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types);
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
   void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
 
   std::string path_;
+  CacheTypes cache_types_;
   HyperParameters h_;
   ModelWeights weights_;
   PageBuffer arena_;

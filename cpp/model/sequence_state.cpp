@@ -9,38 +9,44 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
+constexpr int64_t kOverreadBytes = 128;  // kernels may load whole vectors at the end of the last row
 
 }  // namespace
 
 void SequenceState::Planes::add(int64_t n_heads, int64_t head_dim) {
-  layers.push_back({elements, n_heads, head_dim});
-  elements += n_heads * head_dim;
+  const int64_t row = cache_row_bytes(type, head_dim);
+  layers.push_back({cell, n_heads, row});
+  cell += n_heads * row;
 }
 
 uint64_t SequenceState::Planes::bytes(int64_t n_cells) const {
-  return static_cast<uint64_t>(elements * n_cells + kOverreadFloats) * sizeof(float);
+  return static_cast<uint64_t>(cell * n_cells + kOverreadBytes);
 }
 
-SequenceState::Planes SequenceState::key_planes(const HyperParameters& h) {
-  Planes planes;
+SequenceState::Planes SequenceState::key_planes(const HyperParameters& h, DType type) {
+  Planes planes{.type = type};
   for (const LayerParameters& layer : h.layers) planes.add(layer.n_kv_heads, layer.head_dim_k);
   return planes;
 }
 
-SequenceState::Planes SequenceState::value_planes(const HyperParameters& h) {
-  Planes planes;
+SequenceState::Planes SequenceState::value_planes(const HyperParameters& h, DType type) {
+  Planes planes{.type = type};
   for (const LayerParameters& layer : h.layers) planes.add(layer.n_kv_heads, h.is_latent() ? 0 : layer.head_dim_v);
   return planes;
 }
 
-uint64_t SequenceState::bytes_needed(const HyperParameters& h, int64_t n_ctx) {
-  return key_planes(h).bytes(n_ctx) + value_planes(h).bytes(n_ctx) + RecurrentState::bytes_needed(h);
+uint64_t SequenceState::bytes_needed(const HyperParameters& h, int64_t n_ctx, CacheTypes types) {
+  return key_planes(h, types.keys).bytes(n_ctx) + value_planes(h, types.values).bytes(n_ctx) +
+         RecurrentState::bytes_needed(h);
 }
 
-SequenceState::SequenceState(const HyperParameters& h, int64_t n_ctx)
-    : k_planes_(key_planes(h)), v_planes_(value_planes(h)), n_ctx_(n_ctx), n_cells_(n_ctx + kTreeCells), recurrent_(h) {
-  require_memory(bytes_needed(h, n_ctx), "a KV cache for " + std::to_string(n_ctx) + " tokens");
+SequenceState::SequenceState(const HyperParameters& h, int64_t n_ctx, CacheTypes types)
+    : k_planes_(key_planes(h, types.keys)),
+      v_planes_(value_planes(h, types.values)),
+      n_ctx_(n_ctx),
+      n_cells_(n_ctx + kTreeCells),
+      recurrent_(h) {
+  require_memory(bytes_needed(h, n_ctx, types), "a KV cache for " + std::to_string(n_ctx) + " tokens");
   k_ = PageBuffer(k_planes_.bytes(n_cells_), "the KV cache");
   v_ = PageBuffer(v_planes_.bytes(n_cells_), "the KV cache");
 }
@@ -97,11 +103,13 @@ void SequenceState::add_rows(const TokenBatch& batch) {
 }
 
 void SequenceState::move_cell(int64_t from, int64_t to) {
-  const auto move = [&](float* plane, int64_t head_dim) {
-    std::memcpy(plane + to * head_dim, plane + from * head_dim, static_cast<size_t>(head_dim) * sizeof(float));
+  const auto move = [&](const Planes& planes, std::byte* data) {
+    planes.each(n_cells_, [&](int64_t at, int64_t row) {
+      std::memcpy(data + at + to * row, data + at + from * row, static_cast<size_t>(row));
+    });
   };
-  k_planes_.each(k_.as<float>(), n_cells_, move);
-  v_planes_.each(v_.as<float>(), n_cells_, move);
+  move(k_planes_, k_.data());
+  move(v_planes_, v_.data());
 }
 
 void SequenceState::commit(std::span<const int32_t> path) {
@@ -143,19 +151,18 @@ int64_t SequenceState::truncate(int64_t length) {
 }
 
 SequenceState SequenceState::branch(const HyperParameters& h) const {
-  SequenceState copy(h, n_ctx_);
+  SequenceState copy(h, n_ctx_, cache_types());
   copy.n_committed_ = n_committed_;
   copy.parents_ = parents_;
   copy.paths_ = paths_;
   recurrent_.copy_to(&copy.recurrent_);
   const int64_t used = n_committed_ + n_pending();
-  const auto copy_planes = [&](const Planes& planes, float* from, float* to) {
-    planes.each(from, n_cells_, [&](const float* plane, int64_t head_dim) {
-      std::memcpy(to + (plane - from), plane, static_cast<size_t>(used * head_dim) * sizeof(float));
-    });
+  const auto copy_planes = [&](const Planes& planes, const std::byte* from, std::byte* to) {
+    planes.each(n_cells_,
+                [&](int64_t at, int64_t row) { std::memcpy(to + at, from + at, static_cast<size_t>(used * row)); });
   };
-  copy_planes(k_planes_, k_.as<float>(), copy.k_.as<float>());
-  copy_planes(v_planes_, v_.as<float>(), copy.v_.as<float>());
+  copy_planes(k_planes_, k_.data(), copy.k_.data());
+  copy_planes(v_planes_, v_.data(), copy.v_.data());
   return copy;
 }
 

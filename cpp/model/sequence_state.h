@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpp/base/memory.h"
+#include "cpp/model/cache_types.h"
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/recurrent_state.h"
 #include "cpp/model/token_batch.h"
@@ -22,10 +23,10 @@ struct PathCells {
 class SequenceState {
  public:
   // Room for n_ctx positions, and kTreeCells rows of a tree beyond them.
-  SequenceState(const HyperParameters& h, int64_t n_ctx);
+  SequenceState(const HyperParameters& h, int64_t n_ctx, CacheTypes types);
 
   static constexpr int64_t kTreeCells = 512;
-  static uint64_t bytes_needed(const HyperParameters& h, int64_t n_ctx);
+  static uint64_t bytes_needed(const HyperParameters& h, int64_t n_ctx, CacheTypes types);
 
   int64_t n_ctx() const { return n_ctx_; }
   int64_t n_committed() const { return n_committed_; }
@@ -54,40 +55,53 @@ class SequenceState {
 
   RecurrentState& recurrent() { return recurrent_; }
 
-  // Keys and values of one layer and KV head: float [cell][head_dim]. Of a latent model the values are empty: they are
-  // the leading elements of the keys.
-  float* keys(int64_t layer, int64_t head) const { return k_.as<float>() + k_planes_.at(layer, head, n_cells_); }
-  float* values(int64_t layer, int64_t head) const { return v_.as<float>() + v_planes_.at(layer, head, n_cells_); }
+  CacheTypes cache_types() const { return {k_planes_.type, v_planes_.type}; }
+  // Keys and values of one layer and KV head: [cell][head_dim]. Of a latent model the values are empty: they are the
+  // leading elements of the keys.
+  CellRows keys(int64_t layer, int64_t head) const { return k_planes_.rows(k_.data(), layer, head, n_cells_); }
+  CellRows values(int64_t layer, int64_t head) const { return v_planes_.rows(v_.data(), layer, head, n_cells_); }
+  // The row of one cell, for write_cache_row.
+  std::byte* key(int64_t layer, int64_t head, int64_t cell) const {
+    return k_.data() + k_planes_.at(layer, head, n_cells_) + cell * k_planes_.row_bytes(layer);
+  }
+  std::byte* value(int64_t layer, int64_t head, int64_t cell) const {
+    return v_.data() + v_planes_.at(layer, head, n_cells_) + cell * v_planes_.row_bytes(layer);
+  }
 
  private:
-  // Where the planes [cell][head_dim] of all layers and KV heads lie, one behind the other.
+  // Where the planes [cell][head_dim] of all layers and KV heads lie, one behind the other. In bytes.
   struct Planes {
     struct Layer {
-      int64_t offset;  // elements per cell of the layers before
+      int64_t offset;  // per cell, of the layers before
       int64_t n_heads;
-      int64_t head_dim;
+      int64_t row;  // of one head in a cell
     };
+    DType type;
     std::vector<Layer> layers;
-    int64_t elements = 0;  // per cell, of all
+    int64_t cell = 0;  // of all
 
     void add(int64_t n_heads, int64_t head_dim);
+    int64_t row_bytes(int64_t layer) const { return layers[static_cast<size_t>(layer)].row; }
     int64_t at(int64_t layer, int64_t head, int64_t n_cells) const {
       const Layer& l = layers[static_cast<size_t>(layer)];
-      return (l.offset + head * l.head_dim) * n_cells;
+      return (l.offset + head * l.row) * n_cells;
+    }
+    CellRows rows(const std::byte* data, int64_t layer, int64_t head, int64_t n_cells) const {
+      return {data + at(layer, head, n_cells), row_bytes(layer), type};
     }
     uint64_t bytes(int64_t n_cells) const;
-    // For every plane: its first element and its head_dim.
+    // For every plane: where it begins and its row's size.
     template <typename Visit>
-    void each(float* data, int64_t n_cells, const Visit& visit) const {
+    void each(int64_t n_cells, const Visit& visit) const {
       for (int64_t i = 0; i < std::ssize(layers); ++i) {
         for (int64_t head = 0; head < layers[static_cast<size_t>(i)].n_heads; ++head) {
-          visit(data + at(i, head, n_cells), layers[static_cast<size_t>(i)].head_dim);
+          visit(at(i, head, n_cells), row_bytes(i));
         }
       }
     }
   };
-  static Planes key_planes(const HyperParameters& h);
-  static Planes value_planes(const HyperParameters& h);
+  static Planes key_planes(const HyperParameters& h, DType type);
+  static Planes value_planes(const HyperParameters& h, DType type);
   void require_room(const TokenBatch& batch) const;
   void add_rows(const TokenBatch& batch);
   void move_cell(int64_t from, int64_t to);

@@ -1,8 +1,11 @@
 #include "cpp/spec/drafter_table.h"
 
+#include <utility>
+
 #include "cpp/base/error.h"
 #include "cpp/spec/drafters/eagle3.h"
 #include "cpp/spec/drafters/medusa.h"
+#include "cpp/spec/drafters/merged.h"
 #include "cpp/spec/drafters/model.h"
 #include "cpp/spec/drafters/mtp.h"
 #include "cpp/spec/drafters/ngram.h"
@@ -38,6 +41,15 @@ constexpr DrafterRow kDrafters[] = {
     {"model", "FILE", "a smaller model with the same vocabulary", make_model},
 };
 
+bool begins_with_drafter(const std::string& text) {
+  for (const DrafterRow& row : kDrafters) {
+    const std::string name = row.name;
+    if (text.compare(0, name.size(), name) != 0) continue;
+    if (text.size() == name.size() || text[name.size()] == ':' || text[name.size()] == '+') return true;
+  }
+  return false;
+}
+
 std::string known_drafters() {
   std::string names;
   for (const DrafterRow& row : kDrafters) {
@@ -51,7 +63,25 @@ std::string known_drafters() {
 
 std::span<const DrafterRow> drafter_table() { return kDrafters; }
 
+std::vector<std::string> split_drafters(const std::string& spec) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  for (size_t at = spec.find('+'); at != std::string::npos; at = spec.find('+', at + 1)) {
+    if (!begins_with_drafter(spec.substr(at + 1))) continue;
+    parts.push_back(spec.substr(begin, at - begin));
+    begin = at + 1;
+  }
+  parts.push_back(spec.substr(begin));
+  return parts;
+}
+
 std::unique_ptr<Drafter> make_drafter(const std::string& spec, const DrafterContext& context) {
+  const std::vector<std::string> parts = split_drafters(spec);
+  if (parts.size() > 1) {
+    std::vector<std::unique_ptr<Drafter>> drafters;
+    for (const std::string& part : parts) drafters.push_back(make_drafter(part, context));
+    return std::make_unique<MergedDrafter>(std::move(drafters), context.target->hyperparameters().n_embd);
+  }
   const size_t colon = spec.find(':');
   const std::string name = spec.substr(0, colon);
   const std::string argument = colon == std::string::npos ? "" : spec.substr(colon + 1);

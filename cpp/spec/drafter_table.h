@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cpp/model/model.h"
 #include "cpp/spec/drafter.h"
@@ -23,8 +24,13 @@ struct DrafterRow {
 };
 std::span<const DrafterRow> drafter_table();
 
-// spec: NAME or NAME:ARGUMENT, as on the command line ("ngram", "eagle3:head.gguf"). Throws kInvalidRequest, naming what
-// there is, and what the drafter throws for its argument.
+// spec: NAME or NAME:ARGUMENT, as on the command line ("ngram", "eagle3:head.gguf"), or several of them with + in
+// between, whose trees are merged. Throws kInvalidRequest, naming what there is, and what a drafter throws for its
+// argument.
+// The parts of a spec. A + divides where a drafter's name follows, with nothing behind it or a colon or another +: other
+// ones belong to the name of a file.
+std::vector<std::string> split_drafters(const std::string& spec);
+
 std::unique_ptr<Drafter> make_drafter(const std::string& spec, const DrafterContext& context);
 
 }  // namespace expertree

@@ -54,7 +54,8 @@ class Result:
 
     bytes_read: weights that a call must read from memory at least, and the KV cache before it; operations: a
     multiply-add counts two. of_read, of_int8: the share of the machine's probed limit that this is. spread: (min, max)
-    seconds. peer_ratio: peer's time over ours, with its 90 % interval over the rounds.
+    seconds. cache_types: formats of keys and values. peer_ratio: peer's time over ours, with its 90 % interval over the
+    rounds.
     """
 
     test: str
@@ -69,6 +70,7 @@ class Result:
     of_int8: float | None
     read_gb_per_s: float
     int8_gops: float
+    cache_types: tuple[str, str]
     peer_tokens_per_second: float | None = None
     peer_ratio: float | None = None
     peer_ratio_interval: tuple[float, float] | None = None
@@ -197,6 +199,7 @@ class Bench:
             of_int8=operations / seconds / (int8 * 1e9) if int8 else None,
             read_gb_per_s=read,
             int8_gops=int8,
+            cache_types=self._model.cache_types,
             peer_tokens_per_second=None if peer is None else rows / peer,
             peer_ratio=statistics.median(ratios) if ratios else None,
             peer_ratio_interval=_interval(ratios) if ratios else None,
@@ -212,6 +215,9 @@ class Peer:
 
     def __init__(self, program: Path, model: Model) -> None:
         self._command = [str(program), "-m", str(model.path), "-t", str(model.threads), "-r", "1", "-o", "json"]
+        if model.cache_types != ("f32", "f32"):  # its own default is f16
+            keys, values = model.cache_types
+            self._command += ["-ctk", keys, "-ctv", values, *(["-fa", "1"] if values == "q8_0" else [])]
 
     def seconds(self, case: Case) -> float:
         """Seconds per call, or per token of decoding."""

@@ -18,6 +18,7 @@ from expertree.errors import DeviceError, ModelFormatError, OutOfMemoryError
 from expertree.expert_plan import MERGED_EXPERTS, ONE_EXPERT, Residency, layer_slots, predict
 from expertree.expert_record import Costs, load_record, record_path
 from expertree.inspect_report import render
+from expertree.kv_cache import kv_bytes_per_token
 from expertree.machine_memory import MachineMemory, read_machine_memory
 from expertree.model_description import (
     Experts,
@@ -42,7 +43,6 @@ HAS_EXPERT_PAGING = True
 # Of the experts, where no budget is asked for.
 _SHOWN_SHARES = (0.25, 0.5, 0.75, 1.0)
 
-_KV_WEIGHT = re.compile(r"^blk\.(\d{1,6})\.attn_(k|v|kv_a_mqa)\.weight$")
 _RECURRENT = re.compile(r"^blk\.(\d{1,6})\.(ssm_conv1d|shortconv\.conv)\.weight$")
 
 
@@ -58,11 +58,16 @@ class TensorRow(Protocol):
 
 
 def describe(
-    path: str | Path, n_ctx: int = 4096, memory: MachineMemory | None = None, budgets: Sequence[int] = ()
+    path: str | Path,
+    n_ctx: int = 4096,
+    memory: MachineMemory | None = None,
+    budgets: Sequence[int] = (),
+    cache_types: tuple[str, str] = ("f32", "f32"),
 ) -> ModelDescription:
     """Reads the file (of a split set, the first part) and this machine's memory, or takes `memory` instead.
 
     `budgets`: bytes of memory for experts whose residency and speed to predict; those that are too small are problems.
+    `cache_types`: formats of keys and of values, to reckon the KV cache in.
 
     Raises what `GgufReader` raises: `ModelFormatError`, `UnsupportedError`, `InvalidRequestError`, `DeviceError`.
     """
@@ -74,7 +79,7 @@ def describe(
     problems: list[str] = []
     experts, min_expert_bytes = _experts(tensors, facts, problems)
     memory = read_machine_memory() if memory is None else memory
-    need = _need(tensors, facts, experts, min_expert_bytes, n_ctx)
+    need = _need(tensors, facts, experts, min_expert_bytes, n_ctx, cache_types)
     formats = _formats(tensors)
     parts = [Part(part, Path(part).stat().st_size) for part in reader.paths]
     return ModelDescription(
@@ -239,26 +244,6 @@ def _active_parameters(tensors: list[TensorRow], experts: Experts | None) -> int
     return other_elements + expert_elements * used // experts.n_experts
 
 
-def _kv_width(tensors: list[TensorRow], facts: _Facts) -> int | None:
-    """Numbers that one token adds to the KV cache, in all layers together. Sliding windows are not taken off."""
-    rows: dict[int, dict[str, int]] = {}
-    for tensor in tensors:
-        match = _KV_WEIGHT.match(tensor.name)
-        if match is not None and len(tensor.shape) == 2:
-            rows.setdefault(int(match[1]), {})[match[2]] = tensor.shape[1]
-    if rows:
-        # Latent attention keeps one joint row; a layer without its own values uses the keys.
-        return sum(row.get("kv_a_mqa", row.get("k", 0) + row.get("v", row.get("k", 0))) for row in rows.values())
-    n_layers, width = facts.arch_int("block_count"), facts.arch_int("embedding_length")
-    n_heads, n_kv_heads = facts.arch_ints("attention.head_count"), facts.arch_ints("attention.head_count_kv")
-    if n_layers is None or width is None or n_heads is None or _largest(n_heads) < 1:
-        return None
-    heads, kv_heads = _largest(n_heads), _largest(n_kv_heads if n_kv_heads is not None else n_heads)
-    key = facts.arch_int("attention.key_length") or width // heads
-    value = facts.arch_int("attention.value_length") or width // heads
-    return max(0, n_layers * kv_heads * (key + value))
-
-
 def _recurrent_bytes(tensors: list[TensorRow], facts: _Facts) -> int:
     """What one sequence takes for layers with a recurrent state, F32 (cpp/model/recurrent_state.h): some states, each
     the matrices and the convolution's last inputs, and the terms of some rows: inputs and two numbers per head."""
@@ -276,15 +261,23 @@ def _recurrent_bytes(tensors: list[TensorRow], facts: _Facts) -> int:
     return max(0, 4 * n_layers * (int(RECURRENT_STATES) * per_state + int(RECURRENT_TERMS) * per_row))
 
 
-def _need(tensors: list[TensorRow], facts: _Facts, experts: Experts | None, min_expert_bytes: int, n_ctx: int) -> Need:
-    kv_width = _kv_width(tensors, facts)
+def _need(
+    tensors: list[TensorRow],
+    facts: _Facts,
+    experts: Experts | None,
+    min_expert_bytes: int,
+    n_ctx: int,
+    cache_types: tuple[str, str],
+) -> Need:
+    per_token = kv_bytes_per_token(tensors, facts, cache_types)
     expert_bytes = experts.total_bytes if experts is not None else 0
     return Need(
         n_ctx=n_ctx,
         expert_bytes=expert_bytes,
         min_expert_bytes=min_expert_bytes,
         other_weight_bytes=sum(tensor.size_bytes for tensor in tensors) - expert_bytes,
-        kv_cache_bytes=4 * kv_width * n_ctx if kv_width is not None else None,
+        kv_cache_bytes=int(per_token * n_ctx) if per_token is not None else None,
+        cache_types=cache_types,
         recurrent_bytes=_recurrent_bytes(tensors, facts),
         working_bytes=WORKING_BYTES,
     )

@@ -127,15 +127,21 @@ def _sample_rows(sample: ChatSample | None, *, with_tool: bool) -> list[tuple[st
 
 
 def _need_rows(need: Need) -> list[tuple[str, ...]]:
+    cache = f"KV cache of {need.n_ctx:,} tokens, {_cache_text(need.cache_types)}"
     rows: list[tuple[str, ...]] = [
         ("expert weights", bytes_text(need.expert_bytes)),
         ("other weights", bytes_text(need.other_weight_bytes)),
-        (f"KV cache of {need.n_ctx:,} tokens", _optional(need.kv_cache_bytes, bytes_text)),
+        (cache, _optional(need.kv_cache_bytes, bytes_text)),
     ]
     if need.recurrent_bytes > 0:
         rows.append(("recurrent state", bytes_text(need.recurrent_bytes)))
     rows.append(("working memory (estimate)", bytes_text(need.working_bytes)))
     return rows
+
+
+def _cache_text(types: tuple[str, str]) -> str:
+    keys, values = types
+    return keys if keys == values else f"keys {keys}, values {values}"
 
 
 def _residency_row(row: Residency) -> tuple[str, ...]:

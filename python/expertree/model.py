@@ -16,15 +16,15 @@ from expertree import _core
 from expertree.errors import InvalidRequestError, ModelFormatError, UnsupportedError
 from expertree.expert_record import Costs, ExpertRecord, load_record, record_path, save_record
 from expertree.generation import Generation, TextOptions, run_generation
+from expertree.kv_cache import cache_types
 from expertree.memory_size import parse_budget
 from expertree.profile.recording import DEFAULT_EVENTS, Profiling
 from expertree.sampling import SamplingParams
 from expertree.session import Session, new_session_facts, to_ids
 from expertree.speculation import (
-    Drafter,
+    Drafting,
     DraftLimits,
     Predictor,
-    ScriptedDrafter,
     Selector,
     speculation_from,
 )
@@ -47,6 +47,9 @@ class Model:
         vram: budget for expert weights on a GPU; only 0 until a GPU backend is built.
         isa: instruction set by name (scalar, avx2, avx512); None takes the best here. All give the same bits.
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
+        cache_type: format in which sessions keep keys and values: "f32", "f16" (half the memory) or "q8_0" (a quarter),
+            or a pair (keys, values). Each is rounded once, when it is written, so that the exactness contract holds
+            with any; the text differs between them. Latent attention (deepseek2) keeps keys only.
         activations: "int8" (the exactness contract) or "f32" (reference mode: no rounding of activations, slow).
         pre: pre-tokenizer name to force when the file's own is unknown.
         progress: called with (bytes read, bytes in all) while loading.
@@ -66,6 +69,7 @@ class Model:
         vram: int = 0,
         isa: str | None = None,
         n_ctx: int | None = None,
+        cache_type: str | tuple[str, str] = "f32",
         activations: str = "int8",
         pre: str | None = None,
         progress: Callable[[int, int], object] | None = None,
@@ -75,6 +79,7 @@ class Model:
             raise UnsupportedError(f"vram={vram!r}: this build has no GPU backend; use vram=0")
         if activations not in ("int8", "f32"):
             raise InvalidRequestError(f"activations is {activations!r}; expected 'int8' or 'f32'")
+        key_type, value_type = cache_types(cache_type)
         self.path = Path(path)
         self._pre = pre
         self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
@@ -94,6 +99,8 @@ class Model:
                 n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
                 policy=policy,
                 profile=[] if profile is None else profile.ravel().tolist(),
+                cache_type_k=key_type,
+                cache_type_v=value_type,
             )
         except TypeError as error:
             raise InvalidRequestError(
@@ -140,6 +147,12 @@ class Model:
     @property
     def threads(self) -> int:
         return int(self._core.threads)
+
+    @property
+    def cache_types(self) -> tuple[str, str]:
+        """Formats of keys and of values in sessions."""
+        keys, values = self._core.cache_types
+        return str(keys), str(values)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
@@ -249,7 +262,7 @@ class Model:
         self,
         *,
         n_ctx: int | None = None,
-        draft: str | Drafter | ScriptedDrafter | None = None,
+        draft: Drafting | Sequence[Drafting] | None = None,
         select: str | Selector | None = None,
         predict: str | Predictor | None = None,
         draft_nodes: int = 32,
@@ -263,7 +276,8 @@ class Model:
             n_ctx: positions that the sequence may grow to; None takes the model's `n_ctx`.
             draft: who proposes tokens that are verified several at a time: "auto" (the head that expertree ships for
                 its own model, for others "ngram"), another name of `drafter_names()` ("eagle3" and "medusa" without a
-                file are the shipped ones), or a `Drafter`; None or "none" for nobody. The text never depends on it.
+                file are the shipped ones), or a `Drafter`; None or "none" for nobody. Several, as "eagle3+ngram" or a
+                list, have their trees merged. The text never depends on it.
             select: which of them are verified: "residency", another name of `selector_names()`, or a `Selector`.
             predict: which experts they are expected to use: "last", another name of `predictor_names()` ("head" without
                 a file is the shipped one, which "auto" has), a `Predictor`, or "none".

@@ -75,9 +75,10 @@ class Need:
     expert_bytes: int
     min_expert_bytes: int  # the experts that one token uses in one layer; fewer would run, one after another
     other_weight_bytes: int
-    kv_cache_bytes: int | None  # F32 keys and values of n_ctx tokens; None when the file does not say enough
+    kv_cache_bytes: int | None  # keys and values of n_ctx tokens; None when the file does not say enough
     recurrent_bytes: int
     working_bytes: int  # an estimate
+    cache_types: tuple[str, str] = ("f32", "f32")  # formats of keys and of values
 
 
 @dataclass(frozen=True)

@@ -241,11 +241,14 @@ class ScriptedDrafter:
         return options
 
 
+Drafting = str | Drafter | ScriptedDrafter
+
+
 @dataclass(frozen=True)
 class Speculation:
     """What a session is asked to draft with; see `Model.session`."""
 
-    draft: str | Drafter | ScriptedDrafter
+    draft: Drafting | Sequence[Drafting]
     select: str | Selector = DEFAULT_SELECTOR
     predict: str | Predictor | None = DEFAULT_PREDICTOR
     limits: DraftLimits = DraftLimits()
@@ -256,9 +259,11 @@ class Speculation:
         Raises:
             InvalidRequestError: an unknown name, a value out of range, or a plug of the wrong type.
         """
-        draft = self.draft.to_core() if isinstance(self.draft, ScriptedDrafter) else self.draft
+        parts = [part.to_core() if isinstance(part, ScriptedDrafter) else part for part in self._drafters]
+        if not parts:
+            raise InvalidRequestError("draft is an empty list; give at least one drafter, or None")
         for name, value, kinds in (
-            ("draft", draft, (str, Drafter, _core.ScriptedOptions)),
+            *(("draft", part, (str, Drafter, _core.ScriptedOptions)) for part in parts),
             ("select", self.select, (str, Selector)),
             ("predict", self.predict, (str, Predictor, type(None))),
         ):
@@ -275,6 +280,7 @@ class Speculation:
         ):
             if not isinstance(value, int) or not -(2**31) <= value < 2**31:
                 raise InvalidRequestError(f"draft_{name} is {value!r}; expected a whole number")
+        draft = parts if len(parts) > 1 else parts[0]
         _core.set_speculation(session, draft, self.select, self.predict, limits.nodes, limits.depth, limits.top_k)
         if not session.lossless:
             warnings.warn(
@@ -286,12 +292,16 @@ class Speculation:
     @property
     def is_named(self) -> bool:
         """Whether another session can have the same: names only, no objects."""
-        plugs = (self.draft, self.select, self.predict)
+        plugs = (*self._drafters, self.select, self.predict)
         return all(plug is None or isinstance(plug, (str, ScriptedDrafter)) for plug in plugs)
+
+    @property
+    def _drafters(self) -> list[Any]:
+        return list(self.draft) if isinstance(self.draft, (list, tuple)) else [self.draft]
 
 
 def speculation_from(
-    draft: str | Drafter | ScriptedDrafter | None,
+    draft: Drafting | Sequence[Drafting] | None,
     select: str | Selector | None,
     predict: str | Predictor | None,
     limits: DraftLimits,
@@ -304,6 +314,8 @@ def speculation_from(
     """
     if isinstance(draft, str):
         draft = draft_name(draft, metadata)
+    elif isinstance(draft, (list, tuple)):
+        draft = [draft_name(part, metadata) or part if isinstance(part, str) else part for part in draft]
     if draft is None:
         for name, value in (("select", select), ("predict", predict)):
             if value is not None:

@@ -87,8 +87,9 @@ void bind_model(nb::module_& m) {
           "load",
           [](const std::string& path, int threads, const std::string& isa, bool reference, const nb::object& progress,
              std::optional<uint64_t> expert_budget, bool leave_margin, int64_t n_ctx, const std::string& policy,
-             const std::vector<float>& profile) {
+             const std::vector<float>& profile, const std::string& cache_type_k, const std::string& cache_type_v) {
             ModelOptions options;
+            options.cache_types = {cache_type(cache_type_k), cache_type(cache_type_v)};
             options.n_threads = threads;
             options.isa = isa;
             options.activations = reference ? ActivationMode::kReference : ActivationMode::kInt8;
@@ -103,7 +104,7 @@ void bind_model(nb::module_& m) {
           },
           "path"_a, "threads"_a = 0, "isa"_a = "", "reference"_a = false, "progress"_a = nb::none(),
           "expert_budget"_a = nb::none(), "leave_margin"_a = false, "n_ctx"_a = 0, "policy"_a = "auto",
-          "profile"_a = std::vector<float>())
+          "profile"_a = std::vector<float>(), "cache_type_k"_a = "f32", "cache_type_v"_a = "f32")
       .def_prop_ro("path", [](const Model& model) { return model.path(); })
       .def_prop_ro("arch", [](const Model& model) { return model.hyperparameters().arch; })
       .def_prop_ro("n_layers", [](const Model& model) { return model.hyperparameters().n_layers; })
@@ -132,10 +133,12 @@ void bind_model(nb::module_& m) {
       .def(
           "scratch_bytes",
           [](const Model& model, int64_t n_ctx) { return scratch_bytes(model.hyperparameters(), n_ctx); }, "n_ctx"_a)
-      .def(
-          "kv_bytes",
-          [](const Model& model, int64_t n_ctx) { return SequenceState::bytes_needed(model.hyperparameters(), n_ctx); },
-          "n_ctx"_a);
+      .def_prop_ro("cache_types",
+                   [](const Model& model) {
+                     const CacheTypes types = model.cache_types();
+                     return std::make_pair(cache_type_name(types.keys), cache_type_name(types.values));
+                   })
+      .def("kv_bytes", &Model::state_bytes, "n_ctx"_a);
 }
 
 void bind_limits(nb::module_& m) {

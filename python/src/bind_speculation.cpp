@@ -16,6 +16,7 @@
 #include "cpp/base/error.h"
 #include "cpp/engine/session.h"
 #include "cpp/spec/drafter_table.h"
+#include "cpp/spec/drafters/merged.h"
 #include "cpp/spec/drafters/scripted.h"
 #include "python/src/bindings.h"
 
@@ -194,8 +195,13 @@ class PythonPredictor final : public Predictor {
   ExpertSets shape_;  // without ids
 };
 
-// A name, options of the scripted drafter, or an expertree.Drafter.
+// A name, options of the scripted drafter, an expertree.Drafter, or a list of these, whose trees are merged.
 std::unique_ptr<Drafter> to_drafter(const nb::object& draft, const Session& session) {
+  if (nb::isinstance<nb::list>(draft)) {
+    std::vector<std::unique_ptr<Drafter>> parts;
+    for (const nb::handle part : draft) parts.push_back(to_drafter(nb::borrow(part), session));
+    return std::make_unique<MergedDrafter>(std::move(parts), session.model().hyperparameters().n_embd);
+  }
   if (nb::isinstance<nb::str>(draft)) {
     const auto spec = nb::cast<std::string>(draft);
     nb::gil_scoped_release released;  // it may read a file
@@ -286,6 +292,7 @@ nb::list rows_of(std::span<const Row> rows) {
 void bind_speculation(nb::module_& m) {
   bind_records(m);
   m.def("drafter_infos", [] { return rows_of(drafter_table()); }, "(name, argument, summary) of each.");
+  m.def("split_drafters", &split_drafters, "spec"_a, "The drafters that are merged in a name of several.");
   m.def("selector_infos", [] { return rows_of(selector_infos()); }, "(name, argument, summary) of each.");
   m.def("predictor_infos", [] { return rows_of(predictor_infos()); }, "(name, argument, summary) of each.");
   nb::class_<CostProfile>(m, "CostProfile", "What steps were found to cost.");

@@ -125,7 +125,7 @@ void bind_testing_drafters(nb::module_& m) {
          const std::vector<int32_t>& tap_layers, bool last_hidden) {
         const HyperParameters& h = model.hyperparameters();
         const TokenBatch batch = TokenBatch::make(tokens, parents, h.n_vocab);
-        SequenceState state(h, static_cast<int64_t>(tokens.size()));
+        SequenceState state = model.new_state(static_cast<int64_t>(tokens.size()));
         state.begin(batch);
         ForwardRequest request;
         request.logits = LogitRows::kAll;

@@ -44,72 +44,6 @@ const DTypeInfo& testing_dtype(const std::string& name) {
 
 namespace {
 
-template <typename T>
-using In1 = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using In2 = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Out = nb::ndarray<nb::numpy, T>;
-using Indices = std::optional<In1<int32_t>>;
-
-// A NaN no arithmetic makes: what an output holds before a kernel writes it.
-constexpr uint32_t kUntouchedBits = 0x7fc5e771u;
-
-// A fresh numpy array of the given shape that owns a copy of `source`.
-template <typename T>
-Out<T> to_numpy(const T* source, std::initializer_list<size_t> shape) {
-  size_t count = 1;
-  for (size_t extent : shape) count *= extent;
-  T* data = new T[std::max<size_t>(count, 1)];
-  if (count > 0) std::memcpy(data, source, count * sizeof(T));
-  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-  return Out<T>(data, shape, owner);
-}
-
-float untouched() {
-  float value;
-  std::memcpy(&value, &kUntouchedBits, 4);
-  return value;
-}
-
-bool is_untouched(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  return bits == kUntouchedBits;
-}
-
-// y [rows][columns] with guard columns after each row and a guard row before and after.
-class GuardedOutput {
- public:
-  GuardedOutput(int64_t rows, int64_t columns)
-      : rows_(rows), columns_(columns), data_(static_cast<size_t>((rows + 2) * stride()), untouched()) {}
-
-  int64_t stride() const { return columns_ + kGuard; }
-  float* data() { return data_.data() + stride(); }
-
-  Out<float> take() {
-    std::vector<float> inner;
-    for (int64_t r = -1; r <= rows_; ++r) {
-      for (int64_t c = 0; c < stride(); ++c) {
-        const float value = data()[r * stride() + c];
-        if (r >= 0 && r < rows_ && c < columns_) {
-          inner.push_back(value);
-        } else if (!is_untouched(value)) {
-          throw Error(ErrorCode::kInternal, "the kernel wrote outside its output, at row " + std::to_string(r) +
-                                                ", column " + std::to_string(c));
-        }
-      }
-    }
-    return to_numpy(inner.data(), {static_cast<size_t>(rows_), static_cast<size_t>(columns_)});
-  }
-
- private:
-  static constexpr int64_t kGuard = 19;
-  int64_t rows_;
-  int64_t columns_;
-  std::vector<float> data_;
-};
-
 // Activations quantised by the kernels of one instruction set, laid out as the engine lays them out.
 struct GuardedRows {
   GuardedRows(const KernelTable& kernels, int64_t block, const float* x, int64_t n_rows, int64_t n)
@@ -292,88 +226,6 @@ Out<float> map_elements(void (*f)(const float*, int64_t, float*), In1<float> x) 
   return to_numpy(output.data(), {x.shape(0)});
 }
 
-Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, In2<float> v, int64_t n_prefix, In1<int32_t> tail,
-                  float scale, int64_t first, float softcap, std::optional<In1<float>> sinks) {
-  const int64_t n_heads = static_cast<int64_t>(q.shape(0));
-  const int64_t n_cells = static_cast<int64_t>(k.shape(0));
-  const int64_t head_dim_k = static_cast<int64_t>(q.shape(1));
-  const int64_t head_dim_v = static_cast<int64_t>(v.shape(1));
-  if (k.shape(1) != q.shape(1) || v.shape(0) != k.shape(0) || n_prefix < 0 || n_prefix > n_cells) {
-    throw Error(ErrorCode::kInvalidRequest, "q, k, v and n_prefix disagree");
-  }
-  check_indices(Indices(tail), n_cells);
-  if (first < 0 || n_prefix + static_cast<int64_t>(tail.shape(0)) <= first) {
-    throw Error(ErrorCode::kInvalidRequest, "a query needs a position");
-  }
-  GuardedArray<float> q_copy(q.data(), n_heads * head_dim_k);
-  GuardedArray<float> k_copy(k.data(), n_cells * head_dim_k);
-  GuardedArray<float> v_copy(v.data(), n_cells * head_dim_v);
-  GuardedArray<int32_t> tail_copy(tail.data(), static_cast<int64_t>(tail.shape(0)));
-  if (sinks && static_cast<int64_t>(sinks->shape(0)) != n_heads) {
-    throw Error(ErrorCode::kInvalidRequest, "sinks are one per head");
-  }
-  GuardedOutput out(n_heads, head_dim_v);
-  const AttendArgs args = {
-      .q = q_copy.data(),
-      .q_stride = head_dim_k,
-      .n_heads = n_heads,
-      .k = k_copy.data(),
-      .v = v_copy.data(),
-      .head_dim_k = head_dim_k,
-      .head_dim_v = head_dim_v,
-      .v_stride = head_dim_v,
-      .first = first,
-      .n_prefix = n_prefix,
-      .tail = tail_copy.data(),
-      .n_tail = static_cast<int64_t>(tail.shape(0)),
-      .scale = scale,
-      .softcap = softcap,
-      .sinks = sinks ? sinks->data() : nullptr,
-      .out = out.data(),
-      .out_stride = out.stride(),
-  };
-  testing_kernels(isa).attend(&args, 1);
-  return out.take();
-}
-
-// Several rows in one call; row r sees the first lengths[r] cells.
-Out<float> attend_rows(const std::string& isa, nb::ndarray<const float, nb::ndim<3>, nb::c_contig> q, In2<float> k,
-                       In2<float> v, In1<int32_t> lengths, In1<int32_t> first, float scale) {
-  const auto n_rows = static_cast<int64_t>(q.shape(0));
-  const auto n_heads = static_cast<int64_t>(q.shape(1));
-  const auto n_cells = static_cast<int64_t>(k.shape(0));
-  const auto head_dim_k = static_cast<int64_t>(q.shape(2));
-  const auto head_dim_v = static_cast<int64_t>(v.shape(1));
-  if (k.shape(1) != q.shape(2) || v.shape(0) != k.shape(0) || lengths.shape(0) != q.shape(0)) {
-    throw Error(ErrorCode::kInvalidRequest, "q, k, v and lengths disagree");
-  }
-  GuardedArray<float> q_copy(q.data(), n_rows * n_heads * head_dim_k);
-  GuardedArray<float> k_copy(k.data(), n_cells * head_dim_k);
-  GuardedArray<float> v_copy(v.data(), n_cells * head_dim_v);
-  GuardedOutput out(n_rows * n_heads, head_dim_v);
-  std::vector<AttendArgs> rows;
-  for (int64_t r = 0; r < n_rows; ++r) {
-    if (lengths.data()[r] < 1 || lengths.data()[r] > n_cells) {
-      throw Error(ErrorCode::kInvalidRequest, "a length is not between 1 and the number of cells");
-    }
-    rows.push_back({.q = q_copy.data() + r * n_heads * head_dim_k,
-                    .q_stride = head_dim_k,
-                    .n_heads = n_heads,
-                    .k = k_copy.data(),
-                    .v = v_copy.data(),
-                    .head_dim_k = head_dim_k,
-                    .head_dim_v = head_dim_v,
-                    .v_stride = head_dim_v,
-                    .first = std::min(first.data()[r], lengths.data()[r] - 1),
-                    .n_prefix = lengths.data()[r],
-                    .scale = scale,
-                    .out = out.data() + r * n_heads * out.stride(),
-                    .out_stride = out.stride()});
-  }
-  testing_kernels(isa).attend(rows.data(), n_rows);
-  return out.take();
-}
-
 }  // namespace
 
 void bind_testing_kernels(nb::module_& m) {
@@ -401,13 +253,7 @@ void bind_testing_kernels(nb::module_& m) {
   m.def(
       "log", [](const std::string& isa, In1<float> x) { return map_elements(testing_kernels(isa).log_f32, x); },
       "isa"_a, "x"_a);
-  m.def("attend", &attend, "isa"_a, "q"_a, "k"_a, "v"_a, "n_prefix"_a, "tail"_a, "scale"_a, "first"_a = 0,
-        "softcap"_a = 0.0f, "sinks"_a = nb::none(),
-        "q: float32 [heads, dk]; k: [cells, dk]; v: [cells, dv]; tail: int32 cells of the positions from n_prefix on; "
-        "first: the first position seen; sinks: float32 [heads] or None. Returns float32 [heads, dv].");
-  m.def(
-      "attend_rows", &attend_rows, "isa"_a, "q"_a, "k"_a, "v"_a, "lengths"_a, "first"_a, "scale"_a,
-      "q: float32 [rows, heads, dk]; row r sees cells first[r] .. lengths[r] - 1. Returns float32 [rows * heads, dv].");
+  bind_testing_attention(m);
   bind_testing_kernel_timing(m);
 }
 

@@ -92,7 +92,7 @@ std::tuple<Out, Out> delta_scan(const std::string& isa, In<2> state, int64_t col
 class StateUnderTest {
  public:
   StateUnderTest(std::shared_ptr<Model> model, int64_t n_ctx)
-      : model_(std::move(model)), state_(model_->hyperparameters(), n_ctx) {}
+      : model_(std::move(model)), state_(model_->new_state(n_ctx)) {}
 
   // Logits of all rows, which are then pending.
   Out run(const std::vector<int32_t>& tokens, const std::vector<int32_t>& parents, bool keep_all) {

@@ -46,8 +46,14 @@ MODELS = st.sampled_from(
     + [{"arch": "qwen3moe", "format": form} for form in FORMATS]
     + [{"arch": arch, "format": "Q8_0"} for arch in RECORDED]
 )
+CACHES = st.sampled_from(["f32", "f32", "f16", "q8_0"])
 CASES = [(arch, form) for arch in ARCHITECTURES for form in FORMATS]
 CASES += [(arch, form) for arch in RECORDED for form in ("F32", "Q8_0")]
+
+
+def draw_model(draw: Any, load_tiny: Loader) -> Model:
+    threads, isa = draw(st.integers(1, 4)), draw(st.sampled_from(ISAS))
+    return load_tiny(draw(MODELS), threads=threads, isa=isa, cache_type=draw(CACHES))
 
 
 @pytest.mark.parametrize(("arch", "form"), CASES)
@@ -65,7 +71,7 @@ def test_batch_threads_and_isa_equal_plain(arch: str, form: str, load_tiny: Load
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_any_chunking(data: st.DataObject, load_tiny: Loader) -> None:
-    model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 4)), isa=data.draw(st.sampled_from(ISAS)))
+    model = draw_model(data.draw, load_tiny)
     tokens = ids(data.draw, 96, 1, 80)
     expected = plain_logits(model, tokens)
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(tokens) - 1)), max_size=6)))
@@ -99,7 +105,7 @@ def path_to(parents: list[int], row: int) -> list[int]:
 @given(data=st.data(), tree=trees())
 def test_any_tree(data: st.DataObject, tree: tuple[list[int], list[int]], load_tiny: Loader) -> None:
     """Each row of a tree has the bits of its own path run plainly."""
-    model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 4)), isa=data.draw(st.sampled_from(ISAS)))
+    model = draw_model(data.draw, load_tiny)
     tokens, parents = tree
     prompt = ids(data.draw, 96, 0, 40)
     session = model.session(n_ctx=len(prompt) + len(tokens))
@@ -149,7 +155,7 @@ def step_like_plain(session: Session, model: Model, kept: list[int]) -> list[int
 @given(data=st.data())
 def test_any_sequence_of_commit_rollback_truncate_branch(data: st.DataObject, load_tiny: Loader) -> None:
     """A session that has been through anything is as good as new."""
-    model = load_tiny(data.draw(MODELS), threads=data.draw(st.integers(1, 3)), isa=data.draw(st.sampled_from(ISAS)))
+    model = draw_model(data.draw, load_tiny)
     session = model.session(n_ctx=256)
     kept: list[int] = []
     for _ in range(data.draw(st.integers(1, 6))):

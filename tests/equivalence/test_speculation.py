@@ -39,6 +39,7 @@ DRAFTERS: dict[str, Callable[[list[int]], Any]] = {
     "wrong": lambda truth: WrongDrafter(truth, 96),
     "wild": lambda truth: WildDrafter(truth, 96),
     "nothing": lambda truth: NothingDrafter(),
+    "merged": lambda truth: ["ngram", WildDrafter(truth, 96, 1), ScriptedDrafter(truth, rates=[0.6])],
 }
 SELECTORS: dict[str, Callable[[], Any]] = {
     **{
@@ -62,6 +63,7 @@ FACTORS: dict[str, list[Any]] = {
     "temperature": [0.0, 0.7, 1.0],
     "sampler": list(SAMPLERS),
     "memory": ["all", "paged"],
+    "cache": ["f32", "f16", "q8_0"],
     "nodes": [1, 8, 32],
 }
 
@@ -93,15 +95,15 @@ def cases() -> list[dict[str, Any]]:
     return list(pairwise(FACTORS))
 
 
-def load(load_tiny: Loader, arch: str, memory: str = "all", **fields: Any) -> Model:
+def load(load_tiny: Loader, arch: str, memory: str = "all", cache: str = "f32", **fields: Any) -> Model:
     """A tiny model; "paged" leaves it two experts more than a layer uses."""
     spec = {"arch": arch, "format": "Q8_0", "n_ctx": 1024, **fields}
-    resident = load_tiny(spec, ram="all")
+    resident = load_tiny(spec, ram="all", cache_type=cache)
     if memory == "all" or resident.n_experts == 0:
         return resident
     least = resident.experts["least_bytes"]
     slot = resident.experts["all_bytes"] // resident.experts["slots"]
-    return load_tiny(spec, ram=int(least + slot), threads=2)
+    return load_tiny(spec, ram=int(least + slot), threads=2, cache_type=cache)
 
 
 def run(session: Session, n: int, **step: Any) -> list[int]:
@@ -142,9 +144,9 @@ def test_lossless(case: dict[str, Any], load_tiny: Loader) -> None:
 
 
 def check_lossless(case: dict[str, Any], load_tiny: Loader, n_tokens: int) -> None:
-    model = load(load_tiny, case["arch"], case["memory"])
+    model = load(load_tiny, case["arch"], case["memory"], case["cache"])
     sampling = {"temperature": case["temperature"], "seed": 11, **SAMPLERS[case["sampler"]]}
-    plain = load(load_tiny, case["arch"]).session(n_ctx=1024, **sampling)
+    plain = load(load_tiny, case["arch"], cache=case["cache"]).session(n_ctx=1024, **sampling)
     plain.prefill(PROMPT)
     truth = PROMPT + run(plain, n_tokens + 4)
     plain.truncate(len(PROMPT) + n_tokens)

@@ -46,6 +46,21 @@ def test_every_kind_of_case(load_tiny: Loader) -> None:
     for r in results:
         assert r.seconds > 0 and r.spread[0] <= r.seconds <= r.spread[1] and r.of_read > 0
         assert json.loads(json.dumps(r.to_json()))["schema"] == "expertree.bench/1"
+        assert r.cache_types == ("f32", "f32")
+
+
+def test_a_rounded_cache_is_read_in_its_size(tiny: Callable[..., Path], tmp_path: Path) -> None:
+    """And asked of the peer, which keeps F16 by itself."""
+    model = expertree.Model(tiny(arch="qwen3moe"), cache_type=("f16", "q8_0"))
+    per_token = Work(model).bytes_read(None, depth=1) - Work(model).bytes_read(None, depth=0)
+    assert per_token == 2 * 2 * (24 * 2 + 34)  # layers, heads, a key and a block for a value
+    seen = tmp_path / "arguments"
+    peer = tmp_path / "llama-bench"
+    peer.write_text(f'#!/bin/sh\necho "$@" > {seen}\necho \'[{{"avg_ts": 100.0}}]\'\n')
+    peer.chmod(0o755)
+    (result,) = Bench(model, peer).run([Case("decode", 4)], rounds=1)
+    assert result.cache_types == ("f16", "q8_0")
+    assert "-ctk f16 -ctv q8_0 -fa 1" in seen.read_text()
 
 
 def test_a_peer_runs_in_the_same_rounds(load_tiny: Loader, tmp_path: Path) -> None:

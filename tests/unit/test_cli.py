@@ -170,6 +170,9 @@ def test_no_tokens(cli: RunCli, model: Path) -> None:
         ["--policy", "belady"],
         ["--vram", "-1GiB"],
         ["--isa", "z80"],
+        ["--cache-type", "q4_0"],
+        ["--cache-type-k", "F16"],
+        ["-ctv", ""],
         ["-p", "hello", "-f", "file"],
         ["--no-such-option"],
         ["--draft", "nobody"],
@@ -184,6 +187,21 @@ def test_bad_arguments(cli: RunCli, arguments: list[str]) -> None:
     assert result.status == 2
     assert result.out == ""
     assert arguments[0].lstrip("-") in result.err
+
+
+def test_formats_of_the_cache(cli: RunCli, model: Path) -> None:
+    """llama.cpp's names; what is given of keys or values alone goes before what is given of both."""
+    need = json.loads(cli("inspect", model, "--json", "--cache-type", "q8_0", "-ctv", "f16").out)["need"]
+    assert need["cache_types"] == ["q8_0", "f16"]
+    assert need["kv_cache_bytes"] < json.loads(cli("inspect", model, "--json").out)["need"]["kv_cache_bytes"] / 2
+    texts = [
+        cli("generate", model, "-p", "hello", "-n", "8", *arguments)
+        for arguments in ([], ["--cache-type", "f32"], ["-ctk", "f16", "--cache-type-v", "q8_0"])
+    ]
+    assert all(result.status == 0 and result.out for result in texts)
+    assert texts[0].out == texts[1].out
+    bench = cli("bench", model, "--test", "decode", "-r", "1", "--ctx", "80", "-ctk", "f16")
+    assert "KV cache f16 and f32" in bench.out
 
 
 @pytest.mark.parametrize("arguments", [["no-such-command"], ["inspect"], ["models", "fetch", "a", "b"]])

@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import expertree
 import gguf_bytes as g
 import pytest
 from expertree import errors, inspect_model
@@ -511,3 +512,19 @@ def test_memory_of_recurrent_models_is_what_a_session_takes(arch, tiny, load_tin
     assert need.recurrent_bytes > 0 and need.kv_cache_bytes is not None
     taken = load_tiny({"arch": arch}).memory(n_ctx=100)["kv_bytes"]
     assert 0 <= taken - need.recurrent_bytes - need.kv_cache_bytes < 4096
+
+
+@pytest.mark.parametrize("types", [("f16", "f16"), ("q8_0", "q8_0"), ("f16", "q8_0")])
+@pytest.mark.parametrize("arch", ["minimax-m2", "deepseek2", "qwen35moe"])
+def test_memory_of_a_rounded_cache_is_what_a_session_takes(arch, types, tiny):
+    """Of Q8_0 up to the part of a head's last block that is not used; minimax-m2's heads of 32 use all."""
+    path = tiny(arch=arch)
+    need = describe(path, n_ctx=100, memory=PLENTY, cache_types=types).need
+    plain = describe(path, n_ctx=100, memory=PLENTY).need
+    assert need.kv_cache_bytes is not None and need.kv_cache_bytes < 0.6 * plain.kv_cache_bytes
+    model = expertree.Model(path, cache_type=types)
+    assert model.cache_types == types
+    taken = model.memory(n_ctx=100)["kv_bytes"] - need.recurrent_bytes
+    unused = 0.5 * need.kv_cache_bytes if "q8_0" in types and arch != "minimax-m2" else 0
+    assert -1 <= taken - need.kv_cache_bytes < 4096 + unused
+    assert "keys f16, values q8_0" in shown(describe(path, memory=PLENTY, cache_types=("f16", "q8_0")))

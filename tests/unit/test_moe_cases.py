@@ -9,6 +9,7 @@ from typing import Any
 import expertree
 import numpy as np
 import pytest
+from cache_rounding import rounded
 from numpy_model import NumpyModel
 from tiny_model import ARCHITECTURES, MOE_ARCHITECTURES, RENORMALISED, TinyModel
 
@@ -28,6 +29,21 @@ def assert_near(got: np.ndarray, expected: np.ndarray, bound: float = 2e-4) -> N
 def test_logits_against_numpy(arch: str, tmp_path: Path) -> None:
     spec = TinyModel(arch=arch)
     assert_near(run(spec, tmp_path).logits(TOKENS), NumpyModel(spec).logits(TOKENS))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_logits_with_a_rounded_cache_against_numpy(arch: str, kind: str, tmp_path: Path) -> None:
+    """Each key after its rotation, each value as it is, rounded once; heads of 24 end inside a block of Q8_0."""
+
+    def kept(x: np.ndarray) -> np.ndarray:
+        return rounded(kind, x.astype(np.float32).reshape(-1, x.shape[-1])).reshape(x.shape).astype(np.float64)
+
+    spec = TinyModel(arch=arch)
+    model = run(spec, tmp_path, cache_type=kind)
+    # A value that falls between two steps may be rounded either way.
+    assert_near(model.logits(TOKENS), NumpyModel(spec, kept).logits(TOKENS), 2e-3 if kind == "f16" else 2e-2)
+    assert model.cache_types == (kind, kind)
 
 
 @pytest.mark.parametrize("arch", MOE_ARCHITECTURES)

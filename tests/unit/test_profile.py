@@ -208,6 +208,37 @@ def test_two_sessions_and_threads(tiny: Tiny) -> None:
     assert set(profile.events.thread.tolist()) == {0, 1}
 
 
+def test_sessions_that_share_calls(tiny: Tiny) -> None:
+    """A shared call is a step of each; together they take its time, and the pager's counts are all there."""
+    path = tiny(**SPEC)
+    model = Model(path, ram=few(path, 0.3))
+    sessions = [model.session(draft=draft) for draft in (None, "ngram", None)]
+    for i, session in enumerate(sessions):
+        session.prefill(PROMPT[i:])
+        session.step()
+    engine = expertree.Engine(model)
+    before = model.experts
+    CALLS.clear()
+    with model.profile() as recording:
+        for _ in range(5):
+            with timed():
+                engine.step(sessions)
+    profile, after = recording.profile, model.experts
+    s = profile.steps
+    assert s.session.tolist() == [0, 1, 2] * 5
+    assert s.rows.sum() == len(profile.routing)
+    assert s.experts_missed.sum() == after["misses"] - before["misses"]
+    assert s.experts_touched.sum() == profile.experts.uses.sum()
+    starts = np.append(s.start, s.start[-1] + s.wall[-1])
+    assert (s.wall > 0).all()
+    assert (np.diff(starts) >= s.wall - 1e-9).all()
+    sums = s.zone_seconds[:, :-1].sum(axis=1)
+    assert np.abs(sums - s.wall).max() < 1e-6
+    assert s.wall.sum() == pytest.approx(sum(CALLS), rel=0.05, abs=5e-3)
+    assert profile.speculation_trace().n_experts == 16
+    assert len(profile.speculation_trace().sequences) == 3
+
+
 def test_one_profile_at_a_time(tiny: Tiny) -> None:
     model = Model(tiny(**SPEC))
     with model.profile() as recording:

@@ -1,10 +1,12 @@
-// Attention of one query row (canonical.h, C8), AVX2. Up to four heads share each load of a key or a value.
+// Attention of query rows (canonical.h, C8), AVX2. Up to four heads share each load of a key or a value.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
+#include "cpp/kernels/attention_walk.h"
 #include "cpp/kernels/avx2/kernels.h"
 #include "cpp/kernels/avx2/math.h"
 #include "cpp/kernels/avx2/vector.h"
 #include "cpp/kernels/canonical.h"
+#include "cpp/tensor/blocks.h"
 
 namespace expertree::avx2 {
 namespace {
@@ -12,29 +14,29 @@ namespace {
 constexpr int kHeads = 4;
 static_assert(kAttentionTile == 32, "a tile of scores is four registers");
 
-// The keys and values of one tile.
-struct Tile {
-  int64_t n;
-  const float* k[kAttentionTile];
-  const float* v[kAttentionTile];
-};
-
-inline void fill_tile(const AttendArgs& args, int64_t begin, int64_t n, Tile* tile) {
-  tile->n = n;
-  for (int64_t j = 0; j < n; ++j) {
-    const int64_t position = begin + j;
-    const int64_t cell = position < args.n_prefix ? position : args.tail[position - args.n_prefix];
-    tile->k[j] = args.k + cell * args.head_dim_k;
-    tile->v[j] = args.v + cell * args.v_stride;
+// Eight elements of a row in cells from i, a multiple of eight, on.
+inline __m256 load_8(DType dtype, const std::byte* row, int64_t i, int64_t n) {
+  if (dtype == DType::kF16) {
+    uint16_t halves[8] = {};
+    const std::byte* from = row + 2 * i;
+    if (n - i < 8) std::memcpy(halves, from, static_cast<size_t>(n - i) * 2);
+    return _mm256_cvtph_ps(load_128(n - i < 8 ? static_cast<const void*>(halves) : from));
   }
+  const std::byte* block = row + i / 32 * static_cast<int64_t>(sizeof(BlockQ8_0));
+  int16_t d;
+  std::memcpy(&d, block, 2);
+  const __m256 scale = _mm256_cvtph_ps(_mm_set1_epi16(d));
+  int64_t q;
+  std::memcpy(&q, block + 2 + i % 32, 8);
+  return _mm256_mul_ps(scale, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(q))));
 }
 
-// s[h][j .. j + kP) = dot16(q of head h, k of those positions) * scale. A position past the end repeats the last one.
+// s[h][j .. j + kP) = dot16(q of head h, k of those positions) * scale.
 template <int kH, int kP>
 inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j, int64_t dim, float scale,
                    float (*s)[kAttentionTile]) {
   const float* k[kP];
-  for (int p = 0; p < kP; ++p) k[p] = tile.k[j + p < tile.n ? j + p : tile.n - 1];
+  for (int p = 0; p < kP; ++p) k[p] = tile.k[j + p];
   __m256 low[kH][kP];
   __m256 high[kH][kP];
   for (int h = 0; h < kH; ++h) {
@@ -67,7 +69,7 @@ inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j
       }
     }
   }
-  for (int p = 0; p < kP && j + p < tile.n; ++p) {
+  for (int p = 0; p < kP && j + p < tile.t; ++p) {
     for (int h = 0; h < kH; ++h) s[h][j + p] = combine(low[h][p], high[h][p]) * scale;
   }
 }
@@ -111,7 +113,7 @@ inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], co
       acc[h][i] = _mm256_mul_ps(old, _mm256_set1_ps(c[h]));
     }
   }
-  for (int64_t j = 0; j < tile.n; ++j) {
+  for (int64_t j = 0; j < tile.t; ++j) {
     const float* v = tile.v[j] + d;
 #pragma GCC unroll 8
     for (int i = 0; i < kV; ++i) {
@@ -134,58 +136,45 @@ inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], co
 }
 
 template <int kH>
-void attend_heads(const AttendArgs& args, int64_t first_head) {
+void attend_heads(const AttendArgs& args, const Tile& tile, int64_t first, RunningSoftmax* states) {
   constexpr int kP = kH == 1 ? 4 : kH == 2 ? 2 : 1;  // positions at once in the scores: about eight chains
   constexpr int kV = kH == 1 ? 8 : kH == 2 ? 4 : 2;  // registers of a value at once
-  const float* q = args.q + first_head * args.q_stride;
-  float* out = args.out + first_head * args.out_stride;
-  const int64_t n = args.n_prefix + args.n_tail;
-  float m[kH];
-  float l[kH];
+  const float* q = args.q + first * args.q_stride;
+  float* out = args.out + first * args.out_stride;
   float c[kH];
-  for (int h = 0; h < kH; ++h) {
-    m[h] = args.sinks ? args.sinks[first_head + h] : -__builtin_inff();
-    l[h] = args.sinks ? 1.0f : 0.0f;
-    for (int64_t d = 0; d < args.head_dim_v; ++d) out[h * args.out_stride + d] = 0.0f;
+  alignas(32) float s[kH][kAttentionTile];
+  for (int64_t j = 0; j < tile.t; j += kP) {
+    scores<kH, kP>(q, args.q_stride, tile, j, args.head_dim_k, args.scale, s);
   }
-  for (int64_t begin = args.first; begin < n; begin += kAttentionTile) {
-    Tile tile;
-    fill_tile(args, begin, n - begin < kAttentionTile ? n - begin : kAttentionTile, &tile);
-    alignas(32) float s[kH][kAttentionTile];
-    for (int64_t j = 0; j < tile.n; j += kP) {
-      scores<kH, kP>(q, args.q_stride, tile, j, args.head_dim_k, args.scale, s);
-    }
-    for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.n, args.softcap, &m[h], &l[h]);
-    int64_t d = 0;
-    for (; d + 8 * kV <= args.head_dim_v; d += 8 * kV) {
-      add_values_at<kH, kV, false>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
-    }
-    if (d < args.head_dim_v) add_values_at<kH, kV, true>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
+  for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.t, args.softcap, &states[h].m, &states[h].l);
+  int64_t d = 0;
+  for (; d + 8 * kV <= args.head_dim_v; d += 8 * kV) {
+    add_values_at<kH, kV, false>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
   }
-  for (int h = 0; h < kH; ++h) {
-    const float inverse = 1.0f / l[h];
-    for (int64_t d = 0; d < args.head_dim_v; ++d) {
-      out[h * args.out_stride + d] = out[h * args.out_stride + d] * inverse;
-    }
-  }
+  if (d < args.head_dim_v) add_values_at<kH, kV, true>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
 }
 
-void attend_row(const AttendArgs& args) {
-  int64_t h = 0;
-  for (; h + kHeads <= args.n_heads; h += kHeads) attend_heads<kHeads>(args, h);
-  switch (args.n_heads - h) {
-    case 1: attend_heads<1>(args, h); break;
-    case 2: attend_heads<2>(args, h); break;
-    case 3: attend_heads<3>(args, h); break;
-    default: break;
+struct Avx2 {
+  static void decode_row(DType dtype, const std::byte* row, int64_t n, float* out) {
+    for (int64_t i = 0; i < n; i += 8) _mm256_storeu_ps(out + i, load_8(dtype, row, i, n));
   }
-}
+
+  static void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, int64_t n_heads,
+                          RunningSoftmax* states) {
+    int64_t h = 0;
+    for (; h + kHeads <= n_heads; h += kHeads) attend_heads<kHeads>(args, tile, first + h, states + h);
+    switch (n_heads - h) {
+      case 1: attend_heads<1>(args, tile, first + h, states + h); break;
+      case 2: attend_heads<2>(args, tile, first + h, states + h); break;
+      case 3: attend_heads<3>(args, tile, first + h, states + h); break;
+      default: break;
+    }
+  }
+};
 
 }  // namespace
 
-void attend(const AttendArgs* rows, int64_t n_rows) {
-  for (int64_t r = 0; r < n_rows; ++r) attend_row(rows[r]);
-}
+void attend(const AttendArgs* rows, int64_t n_rows) { walk_attention<Avx2>(rows, n_rows); }
 
 }  // namespace expertree::avx2
 

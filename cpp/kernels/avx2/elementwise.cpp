@@ -177,6 +177,15 @@ void log_f32(const float* x, int64_t n, float* y) {
   map(x, nullptr, n, y, [](__m256 a, __m256) { return log_lanes(a); });
 }
 
+void encode_f16(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m128i halves = _mm256_cvtps_ph(_mm256_maskload_ps(x + i, tail_mask(n - i)), _MM_FROUND_TO_NEAREST_INT);
+    alignas(16) uint16_t lanes[8];
+    _mm_store_si128(reinterpret_cast<__m128i*>(lanes), halves);
+    std::memcpy(y + i, lanes, static_cast<size_t>(n - i < 8 ? n - i : 8) * 2);
+  }
+}
+
 }  // namespace expertree::avx2
 
 #endif

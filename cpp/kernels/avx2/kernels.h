@@ -45,6 +45,7 @@ void axpy(float scale, const float* x, int64_t n, float* acc);
 void exp_f32(const float* x, int64_t n, float* y);
 void log_f32(const float* x, int64_t n, float* y);
 void attend(const AttendArgs* rows, int64_t n_rows);
+void encode_f16(const float* x, int64_t n, uint16_t* y);
 void convolve(const float* const* x, const float* w, int64_t n_taps, int64_t n, float* y);
 void delta_scan(const DeltaScanArgs& args);
 uint64_t probe_read(const std::byte* data, int64_t size_bytes);

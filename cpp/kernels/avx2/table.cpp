@@ -45,6 +45,7 @@ const KernelTable* avx2_kernels() {
       .exp_f32 = avx2::exp_f32,
       .log_f32 = avx2::log_f32,
       .attend = avx2::attend,
+      .encode_f16 = avx2::encode_f16,
       .convolve = avx2::convolve,
       .delta_scan = avx2::delta_scan,
       .probe_read = avx2::probe_read,

@@ -1,34 +1,25 @@
-// Attention of query rows (canonical.h, C8), for all heads that share a KV head: heads and rows walk the cells together,
-// so that a tile of keys and values is read from memory once and from L1 for the rest.
+// Attention of query rows (canonical.h, C8), for all heads that share a KV head. Four heads share each load of a key or a
+// value.
+#include "cpp/kernels/attention_walk.h"
 #include "cpp/kernels/avx512/kernels.h"
 #include "cpp/kernels/avx512/vector.h"
 #include "cpp/kernels/canonical.h"
+#include "cpp/tensor/blocks.h"
 
 #if defined(EXPERTREE_AVX512)
 
 namespace expertree::avx512 {
 namespace {
 
-constexpr int kHeadGroup = 8;  // heads that walk together
-constexpr int kRowGroup = 8;  // rows that walk together: their outputs, 32 KiB at 8 heads of 128, stay near
-
-// The cells of a tile's t positions; the rest of the tile repeats the last one.
-struct Tile {
-  int64_t t;
-  const float* k[kAttentionTile];
-  const float* v[kAttentionTile];
-};
-
-Tile tile_at(const AttendArgs& args, int64_t begin) {
-  Tile tile;
-  tile.t = min_of<int64_t>(kAttentionTile, args.n_prefix + args.n_tail - begin);
-  for (int64_t j = 0; j < kAttentionTile; ++j) {
-    const int64_t position = begin + min_of(j, tile.t - 1);
-    const int64_t cell = position < args.n_prefix ? position : args.tail[position - args.n_prefix];
-    tile.k[j] = args.k + cell * args.head_dim_k;
-    tile.v[j] = args.v + cell * args.v_stride;
-  }
-  return tile;
+// 16 elements of a row in cells, or the first ones of them.
+inline __m512 load_16(DType dtype, const std::byte* row, int64_t i, __mmask16 mask) {
+  if (dtype == DType::kF16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, row + 2 * i));
+  const std::byte* block = row + i / 32 * static_cast<int64_t>(sizeof(BlockQ8_0));
+  int16_t d;
+  std::memcpy(&d, block, 2);
+  const __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16(d));
+  const __m512i q = _mm512_cvtepi8_epi32(load_16_bytes(block + 2 + i % 32));
+  return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(q));
 }
 
 // s[h][j] = dot16(q of head h, key j) for kHeads heads and a whole tile: 16 accumulators, kHeads x (16 / kHeads) keys.
@@ -68,14 +59,8 @@ void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t dim, flo
   }
 }
 
-// Running maximum and sum of one head.
-struct Softmax {
-  float m = -kInfinity;
-  float l = 0.0f;
-};
-
 // Turns the scores s [32] of one tile into weights p, updates m and l, and returns the factor c of what came before.
-float tile_softmax(float* s, int64_t t, float scale, float softcap, Softmax* state) {
+float tile_softmax(float* s, int64_t t, float scale, float softcap, RunningSoftmax* state) {
   const __mmask16 low = first_lanes(t);
   const __mmask16 high = first_lanes(t > 16 ? t - 16 : 0);
   __m512 s0 = _mm512_mul_ps(_mm512_maskz_loadu_ps(low, s), set1(scale));
@@ -130,7 +115,7 @@ inline void add_values(const Tile& tile, const float (*p)[kAttentionTile], const
 
 // One tile for kHeads heads, of which `first` is the first.
 template <int kHeads>
-void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, Softmax* states) {
+void attend_heads(const AttendArgs& args, const Tile& tile, int64_t first, RunningSoftmax* states) {
   alignas(64) float p[kHeads][kAttentionTile];
   float c[kHeads];
   scores<kHeads>(args.q + first * args.q_stride, args.q_stride, tile, args.head_dim_k, p);
@@ -143,50 +128,23 @@ void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, Softma
   }
 }
 
-// Positions seen.
-int64_t n_positions(const AttendArgs& args) { return args.n_prefix + args.n_tail - args.first; }
+struct Avx512 {
+  static void decode_row(DType dtype, const std::byte* row, int64_t n, float* out) {
+    for (int64_t i = 0; i < n; i += 16) _mm512_storeu_ps(out + i, load_16(dtype, row, i, first_lanes(n - i)));
+  }
 
-// Heads first .. first + n_heads - 1 of up to kRowGroup rows.
-void attend_group(const AttendArgs* rows, int64_t n_rows, int64_t first, int64_t n_heads) {
-  Softmax states[kRowGroup][kHeadGroup];
-  int64_t longest = 0;
-  for (int64_t r = 0; r < n_rows; ++r) {
-    longest = max_of(longest, n_positions(rows[r]));
-    for (int64_t h = 0; h < n_heads; ++h) {
-      float* out = rows[r].out + (first + h) * rows[r].out_stride;
-      for (int64_t d = 0; d < rows[r].head_dim_v; ++d) out[d] = 0.0f;
-      if (rows[r].sinks) states[r][h] = {rows[r].sinks[first + h], 1.0f};
-    }
+  static void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, int64_t n_heads,
+                          RunningSoftmax* states) {
+    int64_t h = 0;
+    for (; h + 4 <= n_heads; h += 4) attend_heads<4>(args, tile, first + h, states + h);
+    for (; h + 2 <= n_heads; h += 2) attend_heads<2>(args, tile, first + h, states + h);
+    if (h < n_heads) attend_heads<1>(args, tile, first + h, states + h);
   }
-  for (int64_t begin = 0; begin < longest; begin += kAttentionTile) {
-    for (int64_t r = 0; r < n_rows; ++r) {
-      if (begin >= n_positions(rows[r])) continue;
-      const Tile tile = tile_at(rows[r], rows[r].first + begin);
-      int64_t h = 0;
-      for (; h + 4 <= n_heads; h += 4) attend_tile<4>(rows[r], tile, first + h, states[r] + h);
-      for (; h + 2 <= n_heads; h += 2) attend_tile<2>(rows[r], tile, first + h, states[r] + h);
-      if (h < n_heads) attend_tile<1>(rows[r], tile, first + h, states[r] + h);
-    }
-  }
-  for (int64_t r = 0; r < n_rows; ++r) {
-    for (int64_t h = 0; h < n_heads; ++h) {
-      float* out = rows[r].out + (first + h) * rows[r].out_stride;
-      const float inverse = 1.0f / states[r][h].l;
-      for (int64_t d = 0; d < rows[r].head_dim_v; ++d) out[d] = out[d] * inverse;
-    }
-  }
-}
+};
 
 }  // namespace
 
-void attend(const AttendArgs* rows, int64_t n_rows) {
-  for (int64_t r = 0; r < n_rows; r += kRowGroup) {
-    for (int64_t h = 0; h < rows[r].n_heads; h += kHeadGroup) {
-      attend_group(rows + r, min_of<int64_t>(kRowGroup, n_rows - r), h,
-                   min_of<int64_t>(kHeadGroup, rows[r].n_heads - h));
-    }
-  }
-}
+void attend(const AttendArgs* rows, int64_t n_rows) { walk_attention<Avx512>(rows, n_rows); }
 
 }  // namespace expertree::avx512
 

@@ -150,6 +150,12 @@ void log_f32(const float* x, int64_t n, float* y) {
   for_each_16(n, [&](int64_t i, __mmask16 mask) { store(y + i, mask, log_16(load(x + i, mask))); });
 }
 
+void encode_f16(const float* x, int64_t n, uint16_t* y) {
+  for_each_16(n, [&](int64_t i, __mmask16 mask) {
+    _mm256_mask_storeu_epi16(y + i, mask, _mm512_cvtps_ph(load(x + i, mask), _MM_FROUND_TO_NEAREST_INT));
+  });
+}
+
 }  // namespace expertree::avx512
 
 #endif

@@ -47,6 +47,7 @@ constexpr KernelTable kTable = {
     .exp_f32 = avx512::exp_f32,
     .log_f32 = avx512::log_f32,
     .attend = avx512::attend,
+    .encode_f16 = avx512::encode_f16,
     .convolve = avx512::convolve,
     .delta_scan = avx512::delta_scan,
     .probe_read = avx512::probe_read,

@@ -6,13 +6,24 @@
 #include "cpp/kernels/canonical.h"
 #include "cpp/kernels/canonical_math.h"
 #include "cpp/kernels/scalar/kernels.h"
+#include "cpp/tensor/blocks.h"
+#include "cpp/tensor/half.h"
 
 namespace expertree::scalar {
 namespace {
 
-float dot16(const float* x, const float* y, int64_t n) {
+// Element i of the row in a cell (canonical.h, C14).
+float element(const CellRows& rows, int64_t cell, int64_t i) {
+  const std::byte* row = rows.data + cell * rows.row_bytes;
+  if (rows.dtype == DType::kF32) return reinterpret_cast<const float*>(row)[i];
+  if (rows.dtype == DType::kF16) return half_to_float(reinterpret_cast<const uint16_t*>(row)[i]);
+  const BlockQ8_0& block = reinterpret_cast<const BlockQ8_0*>(row)[i / 32];
+  return half_to_float(block.d) * static_cast<float>(block.qs[i % 32]);
+}
+
+float dot16(const float* q, const CellRows& k, int64_t cell, int64_t n) {
   float lane[kLanes] = {};
-  for (int64_t i = 0; i < n; ++i) lane[i % kLanes] = std::fma(x[i], y[i], lane[i % kLanes]);
+  for (int64_t i = 0; i < n; ++i) lane[i % kLanes] = std::fma(q[i], element(k, cell, i), lane[i % kLanes]);
   return combine_lanes(lane);
 }
 
@@ -29,7 +40,7 @@ void attend_head(const AttendArgs& args, const float* q, const float* sink, floa
     float s[kAttentionTile];
     float m2 = m;
     for (int64_t j = 0; j < t; ++j) {
-      s[j] = dot16(q, args.k + cell(begin + j) * args.head_dim_k, args.head_dim_k) * args.scale;
+      s[j] = dot16(q, args.k, cell(begin + j), args.head_dim_k) * args.scale;
       if (args.softcap > 0.0f) s[j] = canonical_softcap(s[j], args.softcap);
       m2 = s[j] > m2 ? s[j] : m2;
     }
@@ -43,7 +54,7 @@ void attend_head(const AttendArgs& args, const float* q, const float* sink, floa
     for (int64_t d = 0; d < args.head_dim_v; ++d) {
       out[d] = out[d] * c;
       for (int64_t j = 0; j < t; ++j) {
-        out[d] = std::fma(s[j], args.v[cell(begin + j) * args.v_stride + d], out[d]);
+        out[d] = std::fma(s[j], element(args.v, cell(begin + j), d), out[d]);
       }
     }
     m = m2;

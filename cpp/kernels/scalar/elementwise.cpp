@@ -6,6 +6,7 @@
 #include "cpp/kernels/canonical.h"
 #include "cpp/kernels/canonical_math.h"
 #include "cpp/kernels/scalar/kernels.h"
+#include "cpp/tensor/half.h"
 
 namespace expertree::scalar {
 namespace {
@@ -88,6 +89,10 @@ void exp_f32(const float* x, int64_t n, float* y) {
 
 void log_f32(const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = canonical_log(x[i]);
+}
+
+void encode_f16(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = float_to_half(x[i]);
 }
 
 }  // namespace expertree::scalar

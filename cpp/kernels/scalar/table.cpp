@@ -43,6 +43,7 @@ const KernelTable* scalar_kernels() {
       .exp_f32 = scalar::exp_f32,
       .log_f32 = scalar::log_f32,
       .attend = scalar::attend,
+      .encode_f16 = scalar::encode_f16,
       .convolve = scalar::convolve,
       .delta_scan = scalar::delta_scan,
       .probe_read = scalar::probe_read,

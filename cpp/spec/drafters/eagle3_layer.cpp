@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
 constexpr int64_t kLeastCells = 256;
 
+CellRows float_rows(const std::vector<float>& plane, int64_t head_dim) {
+  return {reinterpret_cast<const std::byte*>(plane.data()), head_dim * static_cast<int64_t>(sizeof(float))};
+}
+
 }  // namespace
 
 Eagle3Layer::Eagle3Layer(Model& target, std::shared_ptr<const Eagle3Head> head)
@@ -128,11 +132,10 @@ void Eagle3Layer::attend(std::span<const Row> rows, int64_t first) {
     args.q = q;
     args.q_stride = h.head_dim_k;
     args.n_heads = group;
-    args.k = keys_[static_cast<size_t>(head)].data();
-    args.v = values_[static_cast<size_t>(head)].data();
+    args.k = float_rows(keys_[static_cast<size_t>(head)], h.head_dim_k);
+    args.v = float_rows(values_[static_cast<size_t>(head)], h.head_dim_v);
     args.head_dim_k = h.head_dim_k;
     args.head_dim_v = h.head_dim_v;
-    args.v_stride = h.head_dim_v;
     args.n_prefix = row.n_prefix;
     args.tail = row.tail.data();
     args.n_tail = std::ssize(row.tail);

@@ -17,7 +17,7 @@ int64_t draft_context(const Model& draft, int64_t n_ctx) {
 
 ModelDrafter::ModelDrafter(std::shared_ptr<Model> draft, int64_t target_vocabulary, int64_t n_ctx)
     : model_(std::move(draft)),
-      state_(model_->hyperparameters(), draft_context(*model_, n_ctx)),
+      state_(model_->new_state(draft_context(*model_, n_ctx))),
       ranker_(model_->path(), {}, model_->hyperparameters().n_vocab, target_vocabulary) {}
 
 // Runs what the state lacks of the history, its last token in any case, and keeps it.
@@ -91,8 +91,7 @@ TokenTree ModelDrafter::draft(std::span<const int32_t> history, const DraftLimit
 
 uint64_t ModelDrafter::memory_bytes() const {
   const uint64_t experts = model_->experts() != nullptr ? model_->experts()->stats().budget_bytes : 0;
-  return model_->weight_bytes() + experts + SequenceState::bytes_needed(model_->hyperparameters(), state_.n_ctx()) +
-         ranker_.memory_bytes();
+  return model_->weight_bytes() + experts + model_->state_bytes(state_.n_ctx()) + ranker_.memory_bytes();
 }
 
 std::unique_ptr<Drafter> make_model_drafter(const std::string& argument, const std::shared_ptr<Model>& target,
@@ -101,6 +100,7 @@ std::unique_ptr<Drafter> make_model_drafter(const std::string& argument, const s
   ModelOptions options;
   options.n_threads = target->n_threads();
   options.isa = target->isa();
+  options.cache_types = target->cache_types();
   const HyperParameters& h = target->hyperparameters();
   if (n_ctx <= 0) n_ctx = std::min(kDefaultContext, h.n_ctx_train);
   return std::make_unique<ModelDrafter>(Model::load(argument, options, nullptr), h.n_vocab, n_ctx);

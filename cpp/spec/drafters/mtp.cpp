@@ -17,7 +17,7 @@ constexpr int64_t kDefaultContext = 4096;
 MtpDrafter::MtpDrafter(std::shared_ptr<Model> target, std::shared_ptr<const NextnBlock> block, int64_t n_ctx)
     : target_(std::move(target)),
       block_(std::move(block)),
-      state_(block_->layer->hyperparameters(), n_ctx),
+      state_(block_->layer->new_state(n_ctx)),
       ranker_(target_->path(), {}, target_->hyperparameters().n_vocab, target_->hyperparameters().n_vocab),
       zeros_(static_cast<size_t>(n_embd()), 0.0f) {}
 
@@ -164,8 +164,8 @@ TokenTree MtpDrafter::draft(std::span<const int32_t> history, const DraftLimits&
 uint64_t MtpDrafter::memory_bytes() const {
   const Model& layer = *block_->layer;
   const uint64_t experts = layer.experts() != nullptr ? layer.experts()->stats().budget_bytes : 0;
-  return layer.weight_bytes() + experts + SequenceState::bytes_needed(layer.hyperparameters(), state_.n_ctx()) +
-         states_.capacity() * sizeof(float) + ranker_.memory_bytes();
+  return layer.weight_bytes() + experts + layer.state_bytes(state_.n_ctx()) + states_.capacity() * sizeof(float) +
+         ranker_.memory_bytes();
 }
 
 std::unique_ptr<Drafter> make_mtp_drafter(const std::shared_ptr<Model>& target, int64_t n_ctx) {

@@ -84,7 +84,8 @@ def bench(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=len(cases) * rounds)
         if not as_json:
-            print(f"{loaded.path.name}: {loaded.isa}, {loaded.threads} threads")
+            keys, values = loaded.cache_types
+            print(f"{loaded.path.name}: {loaded.isa}, {loaded.threads} threads, KV cache {keys} and {values}")
             print(_HEADER + (f"{'peer':>10}{'ratio':>8}" if peer else ""))
         first: dict[str, float] = {}
         for result in Bench(loaded, peer).run(cases, rounds, lambda: progress.advance(task)):

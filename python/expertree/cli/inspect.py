@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from expertree.cli.options import command
+from expertree.cli.options import CacheOptions, command
 from expertree.inspect_model import describe, render
 from expertree.memory_size import parse_size
 from expertree.models import resolve_model
@@ -28,6 +28,7 @@ def inspect(
         list[str] | None,
         typer.Option("--ram", metavar="SIZE", help="Predict for this budget of memory for experts; repeatable."),
     ] = None,
+    cache: CacheOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What is in a model file, and whether it would fit this machine, tier by tier. Loads nothing.
@@ -42,7 +43,7 @@ def inspect(
     Predicted speeds come from what earlier runs of this model on this machine measured.
     """
     path = resolve_model(model, Console(stderr=True, highlight=False))
-    description = describe(path, ctx, budgets=[_budget(text) for text in ram or []])
+    description = describe(path, ctx, budgets=[_budget(text) for text in ram or []], cache_types=cache.types)
     if as_json:
         print(json.dumps({"schema": SCHEMA, **dataclasses.asdict(description)}))
     else:

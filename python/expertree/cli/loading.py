@@ -32,6 +32,7 @@ def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
             record=True,
             isa=options.isa,
             n_ctx=options.ctx,
+            cache_type=options.types,
             pre=options.pre,
             progress=report,
         )

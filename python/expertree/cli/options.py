@@ -55,10 +55,14 @@ def _check_plug(kind: str, known: list[str], spec: str) -> None:
 
 
 def _check_draft(spec: str | None) -> str | None:
+    from expertree._core import split_drafters
     from expertree.model import drafter_names
 
     if spec is not None:
-        _check_plug("drafter", ["auto", "none", *drafter_names()], spec)
+        parts = split_drafters(spec)
+        whole = ["auto", "none"] if len(parts) == 1 else []  # a merge is of drafters themselves
+        for part in parts:
+            _check_plug("drafter", [*whole, *drafter_names()], part)
     return spec
 
 
@@ -83,6 +87,14 @@ def _check_isa(name: str | None) -> str | None:
 
     if name is not None and name not in isa_names():
         raise typer.BadParameter(f"{name!r} does not run here; this machine has: {', '.join(isa_names())}")
+    return name
+
+
+def _check_cache_type(name: str | None) -> str | None:
+    from expertree.kv_cache import CACHE_TYPES
+
+    if name is not None and name not in CACHE_TYPES:
+        raise typer.BadParameter(f"{name!r} is no format of the KV cache; there are: {', '.join(CACHE_TYPES)}")
     return name
 
 
@@ -130,7 +142,35 @@ class OptionGroup:
 
 
 @dataclass(frozen=True)
-class ModelOptions(OptionGroup):
+class CacheOptions(OptionGroup):
+    """In what format keys and values are kept."""
+
+    cache_type: Annotated[
+        str | None,
+        _model(
+            "--cache-type",
+            metavar="NAME",
+            callback=_check_cache_type,
+            help="Format of the KV cache: f32, f16 (half the memory) or q8_0 (a quarter). Default: f32.",
+        ),
+    ] = None
+    cache_type_k: Annotated[
+        str | None,
+        _model("--cache-type-k", "-ctk", metavar="NAME", callback=_check_cache_type, help="The same, of keys alone."),
+    ] = None
+    cache_type_v: Annotated[
+        str | None,
+        _model("--cache-type-v", "-ctv", metavar="NAME", callback=_check_cache_type, help="The same, of values alone."),
+    ] = None
+
+    @property
+    def types(self) -> tuple[str, str]:
+        both = self.cache_type or "f32"
+        return self.cache_type_k or both, self.cache_type_v or both
+
+
+@dataclass(frozen=True)
+class ModelOptions(CacheOptions):
     """How a model is loaded."""
 
     threads: Annotated[int, _model("--threads", min=0, metavar="N", help="Worker threads. Default: one per core.")] = 0
@@ -255,10 +295,11 @@ class DraftOptions(OptionGroup):
         str | None,
         _drafting(
             "--draft",
-            metavar="NAME[:ARG]",
+            metavar="NAME[:ARG][+..]",
             callback=_check_draft,
             help="Who proposes tokens: ngram looks for the last ones earlier in the text, eagle3:FILE is a trained "
-            "head; auto takes the default model's own, for others ngram. Default: auto in chat; in generate none.",
+            "head; auto takes the default model's own, for others ngram. Several in one tree: eagle3:FILE+ngram. "
+            "Default: auto in chat; in generate none.",
         ),
     ] = None
     select: Annotated[

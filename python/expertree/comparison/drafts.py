@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from expertree import _core
 from expertree.errors import InvalidRequestError
 from expertree.speculation import DraftLimits, ScriptedDrafter
 
@@ -74,5 +75,5 @@ def scripted(spec: str, truth: Sequence[int]) -> ScriptedDrafter:
 
 
 def _without_folder(spec: str) -> str:
-    name, colon, argument = spec.partition(":")
-    return f"{name}{colon}{Path(argument).name}" if argument else name
+    parts = [part.partition(":") for part in _core.split_drafters(spec)]
+    return "+".join(f"{name}{colon}{Path(argument).name}" if argument else name for name, colon, argument in parts)

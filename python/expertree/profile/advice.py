@@ -18,10 +18,11 @@ from expertree.comparison.speculation_trace import SpeculationTrace
 from expertree.errors import Error
 from expertree.machine_memory import read_machine_memory
 from expertree.profile.budgets import SHARES, Budget, BudgetModel
-from expertree.profile.draft_trace import speculation_trace
+from expertree.profile.draft_trace import speculation_trace, trace_costs
 from expertree.profile.limits import Decoding, find_limit
 from expertree.quantity_text import bytes_text
 from expertree.shipped_drafting import draft_name, predictor_name
+from expertree.speculation import DraftLimits
 
 if TYPE_CHECKING:
     from expertree.model import Model
@@ -31,7 +32,8 @@ SELECTORS = ("residency", "evict", "threshold:0.5", "chain:2", "all")
 _LEAST_GAIN = 1.03  # below it a change is not worth a line
 _MOST_CHANGES = 3
 _TRIAL_POSITIONS = (8, 24)
-_TREE_COST = 4.0  # plain steps that recording a position takes, about
+_TRIAL_NODES = (32, 16, 8)
+_CURVE_STEPS = 100  # plain steps that measuring passes of 1 to 33 rows takes, about
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _knee(budgets: list[Budget]) -> list[Budget]:
 
 def _memory_change(profile: Profile, memory: BudgetModel, b: Budget, d: Decoding) -> Change:
     now = memory.at_policy(profile.facts["budget"]["policy"])
-    size = "all" if b.share >= 1.0 else f"{-(-b.bytes // 2**20)}MiB"
+    size = "all" if b.share >= 1.0 else _size_option(b.bytes)
     return _change(
         d,
         _gain(memory, b, d),
@@ -120,6 +122,13 @@ def _memory_change(profile: Profile, memory: BudgetModel, b: Budget, d: Decoding
         f"and {b.bytes_per_token * 1e-6:,.0f} MB a token are read from disk instead of "
         f"{now.bytes_per_token * 1e-6:,.0f}",
     )
+
+
+def _size_option(size: int) -> str:
+    """At least so many bytes, in a round number."""
+    unit, name = (2**30, "GiB") if size >= 2**30 else (2**20, "MiB")
+    step = 0.25 if unit == 2**30 else 8
+    return f"{-(-size // (step * unit)) * step:g}{name}"
 
 
 def _gain(memory: BudgetModel, b: Budget, d: Decoding) -> float:
@@ -213,16 +222,33 @@ def _seconds_per_token(columns: dict[str, Any]) -> float:
 
 
 def record_trial(profile: Profile, model: Model, seconds: float, d: Decoding) -> SpeculationTrace:
-    """Drafts at some positions of the run's own text and verifies all of each tree, for as long as was asked."""
+    """Drafts at some positions of the run's own text and verifies all of each tree, for as long as was asked. What
+    passes of several rows take is measured where there is time for it, else concluded from the run's prompts."""
     asked = next((s for s in profile.facts["sessions"] if s["draft"]), None)
-    draft = draft_name("auto" if asked is None else asked["draft"], lambda: model.metadata)
-    predict = predictor_name(None if asked is None else asked["predict"], draft, lambda: model.metadata)
-    per_position = _TREE_COST * d.seconds / max(1, d.steps)
-    n = int(np.clip(0.8 * seconds / max(1e-6, per_position), *_TRIAL_POSITIONS))
-    prompt = _prompt_of(profile)
-    recorder = Recorder(model, Draft(draft or "ngram", predict or "last"))
-    sequence = recorder.record("trial", "trial", prompt, n)
-    return recorder.trace([sequence])
+    draft = draft_name("auto" if asked is None else asked["draft"], lambda: model.metadata) or "ngram"
+    predict = predictor_name(None if asked is None else asked["predict"], draft, lambda: model.metadata) or "last"
+    step = d.seconds / max(1, d.steps)
+    limits, n_positions = _trial_size(profile, step, 0.6 * seconds)
+    recorder = Recorder(model, Draft(draft, predict, limits))
+    sequence = recorder.record("trial", "trial", _prompt_of(profile), n_positions)
+    has_time = _CURVE_STEPS * step < 0.4 * seconds
+    return recorder.trace([sequence], None if has_time else trace_costs(profile))
+
+
+def _trial_size(profile: Profile, step: float, seconds: float) -> tuple[DraftLimits, int]:
+    """Trees and positions that take about so many seconds, where a plain step takes `step`."""
+    fewest, most = _TRIAL_POSITIONS
+    for nodes in _TRIAL_NODES:
+        n = int(seconds / max(1e-6, step * (1.0 + _union(profile, nodes + 1))))
+        if n >= fewest:
+            break
+    return DraftLimits(nodes=nodes), int(np.clip(n, fewest // 2, most))
+
+
+def _union(profile: Profile, rows: int) -> float:
+    """Experts that so many rows need over those that one needs, if they choose by themselves."""
+    n, used = profile.facts["model"]["n_experts"], profile.facts["model"]["n_experts_used"]
+    return float(n / used * (1.0 - (1.0 - used / n) ** rows))
 
 
 def _prompt_of(profile: Profile) -> list[int]:

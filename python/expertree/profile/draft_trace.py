@@ -48,13 +48,17 @@ def speculation_trace(profile: Profile) -> SpeculationTrace:
 
 
 def trace_costs(profile: Profile) -> TraceCosts:
-    """Prices as the run measured them. A pass besides its experts: a straight line over the rows of its steps."""
+    """Prices as the run measured them. A pass besides its experts: a straight line over the rows of its steps; where
+    all of them ran equally many, over those of its prompts, too."""
     costs, steps = profile.facts["costs"], profile.steps
     ran = steps.decoding()
+    if np.unique(steps.rows[ran]).size < 2:
+        ran |= steps.of_kind("prefill")
+    seconds = np.where(steps.of_kind("prefill"), steps.wall, steps.measured)
     run = costs["run_base_seconds"] * steps.experts_touched + costs["run_row_seconds"] * steps.rows * (
         profile.facts["model"]["n_moe_layers"] * profile.facts["model"]["n_experts_used"]
     )
-    base = np.maximum(0.0, steps.measured - steps.seconds("wait") - run)[ran]
+    base = np.maximum(0.0, seconds - steps.seconds("wait") - run)[ran]
     at_one, per_row = _line(steps.rows[ran].astype(np.float64), base)
     return TraceCosts(
         read_bytes_per_second=costs["read_bytes_per_second"],
