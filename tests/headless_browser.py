@@ -43,6 +43,7 @@ class Browser:
         self._ids = itertools.count(1)
         self._buffer = b""
         self._events = []
+        self._target = None
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -110,8 +111,10 @@ class Browser:
         return json.loads(message)
 
     def open(self, path, width, height=900):
-        """The page of a file, as wide as asked, when it has loaded."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        """The page of a file, as wide as asked, when it has loaded. The page before is closed."""
+        if self._target is not None:
+            self.call("Target.closeTarget", targetId=self._target)
+        target = self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
