@@ -1,19 +1,23 @@
 #include "cpp/base/process_memory.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdlib>
 
 namespace expertree {
 
 uint64_t process_resident_bytes() {
-  std::FILE* file = std::fopen("/proc/self/statm", "r");
-  if (file == nullptr) return 0;
-  unsigned long long all = 0;
-  unsigned long long resident = 0;
-  const int n = std::fscanf(file, "%llu %llu", &all, &resident);
-  std::fclose(file);
-  return n == 2 ? resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  char text[128];  // pages: all, resident, ...
+  const ssize_t n = ::read(file, text, sizeof(text) - 1);
+  ::close(file);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  char* resident = nullptr;
+  std::strtoull(text, &resident, 10);
+  return std::strtoull(resident, nullptr, 10) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace expertree

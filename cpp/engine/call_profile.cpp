@@ -87,7 +87,7 @@ PagerCounts CallProfile::pager_counts() const {
   PagerCounts c;
   if (model_.experts() == nullptr) return c;
   const PagerStats after = model_.experts()->stats();
-  c.n_hits = after.n_hits - before_.n_hits;
+  c.n_hits = after.n_hits + after.n_device_hits - before_.n_hits - before_.n_device_hits;
   c.n_late = after.n_late - before_.n_late;
   c.n_misses = after.n_misses - before_.n_misses;
   c.n_hint_reads = after.n_hint_reads - before_.n_hint_reads;

@@ -24,16 +24,17 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
     if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
   }
-  ExpertLease lease = ask_for_experts(chunk, layer, used);
-  hint_next_layer(chunk, layer);
-  run_beside(chunk, layer);
-  Activations& inputs = expert_inputs(chunk, w);
-  const auto check_stop = [&chunk] { chunk.check_stop(); };
-  const auto next_wave = [&] {
-    const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
-    return lease.next(check_stop);
-  };
-  for (auto wave = next_wave(); !wave.empty(); wave = next_wave()) run_experts(w, inputs, wave);
+  if (m_.vram_ != nullptr) {
+    mixture_with_device(chunk, layer, used);
+  } else {
+    ExpertLease lease = ask_for_experts(chunk, layer, used, {});
+    hint_next_layer(chunk, layer);
+    run_beside(chunk, layer);
+    Activations& inputs = expert_inputs(chunk, w);
+    for (auto wave = next_wave(chunk, layer, &lease); !wave.empty(); wave = next_wave(chunk, layer, &lease)) {
+      run_experts(w, inputs, wave);
+    }
+  }
   sum_experts(chunk, w);
 }
 
@@ -46,9 +47,15 @@ void Forward::record_routing(const Chunk& chunk, int64_t moe_layer) const {
 }
 
 // Begins to read those that are not in memory.
-ExpertLease Forward::ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> experts) {
+ExpertLease Forward::ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> used,
+                                     std::span<const int32_t> on_device) {
   const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
-  return m_.experts_->acquire(static_cast<int32_t>(weights(layer).moe.moe_layer), experts);
+  return m_.experts_->acquire(static_cast<int32_t>(weights(layer).moe.moe_layer), used, on_device);
+}
+
+std::span<const int32_t> Forward::next_wave(const Chunk& chunk, int64_t layer, ExpertLease* lease) {
+  const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
+  return lease->next([&chunk] { chunk.check_stop(); });
 }
 
 // Slots by expert, rows in order within an expert (a counting sort).

@@ -83,7 +83,7 @@ def profile(
     chosen = _prompts(loaded, prompt or (), prompts, per_category)
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("profiling", total=len(chosen) + 1)
         made = profile_prompts(loaded, chosen, max_tokens, lambda: progress.advance(task), **settings)
         made.facts["options"] = {
@@ -97,7 +97,7 @@ def profile(
         print(json.dumps(made.facts))
     else:
         print(made.summary())
-    console.print(Text(f"\n{out}: {', '.join(written)}"), soft_wrap=True)
+    console.print(Text(f"{out}: {', '.join(written)}"), soft_wrap=True)
 
 
 def _prompts(

@@ -27,13 +27,15 @@ class ProfilePrompt:
 
 
 def default_prompts(model: Model) -> list[ProfilePrompt]:
-    """One of each category of the project's own; random tokens for a model whose tokenizer is missing or unknown."""
+    """One of each category of the project's own; random tokens for a model whose tokenizer is missing or unknown. No
+    more of a prompt than half of the context."""
+    room = max(1, model.n_ctx // 2)
     try:
-        return [text_prompt(model, p.text, p.id, p.category) for p in load_prompts(per_category=1)]
+        prompts = [text_prompt(model, p.text, p.id, p.category) for p in load_prompts(per_category=1)]
     except UnsupportedError:
-        n = min(_RANDOM_TOKENS, max(1, model.n_ctx // 2))
-        tokens = np.random.default_rng(0).integers(0, model.n_vocab, n).tolist()
-        return [ProfilePrompt("random tokens", "random", tokens)]
+        tokens = np.random.default_rng(0).integers(0, model.n_vocab, _RANDOM_TOKENS).tolist()
+        prompts = [ProfilePrompt("random tokens", "random", tokens)]
+    return [ProfilePrompt(p.label, p.category, p.tokens[:room]) for p in prompts]
 
 
 def text_prompt(model: Model, text: str, label: str = "prompt", category: str = "") -> ProfilePrompt:
