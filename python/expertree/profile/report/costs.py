@@ -17,6 +17,7 @@ from expertree.profile.tables import Bools
 if TYPE_CHECKING:
     from expertree.profile.profile import Profile
 
+_MEDIAN_OF = 8  # steps at least
 _NOT_ASKED = "Nothing was foretold: only a selector asks the cost model, and only drafting has a selector."
 
 
@@ -70,7 +71,7 @@ def _errors(profile: Profile) -> Markup:
         chart.line([(0.5, 0.0), (len(error) + 0.5, 0.0)], palette.FAINT, None, 1.2)
         for a, b in thinned(np.arange(1, len(error) + 1), error):
             chart.dot(a, b, 2.5, f"step {a:.0f}: {b:+.0%}", palette.ACCENT, opacity=".5")
-        if len(error) >= 8:
+        if len(error) >= _MEDIAN_OF:
             size = max(4, len(error) // 20)
             middle = [
                 (i + size / 2 + 0.5, float(np.median(error[i : i + size])))
@@ -79,7 +80,8 @@ def _errors(profile: Profile) -> Markup:
             chart.line(middle, palette.INK)
         return chart.svg(title)
 
-    keys = [dot_key("a step", palette.ACCENT, opacity=".6"), line_key("running median", palette.INK)]
+    keys = [dot_key("a step", palette.ACCENT, opacity=".6")]
+    keys += [line_key("running median", palette.INK)] if len(error) >= _MEDIAN_OF else []
     return figure(
         title,
         draw,

@@ -45,6 +45,11 @@ def _drafting(profile: Profile) -> Bools:
     return mask
 
 
+def _reason(profile: Profile) -> str:
+    """Why nothing can be said of drafts."""
+    return _NO_DRAFTS if profile.steps.decoding().any() else "No token was decoded: the run ended with its prompts."
+
+
 def _most_rows(profile: Profile) -> int:
     s = profile.steps
     return int(s.rows[s.decoding()].max(initial=0))
@@ -56,7 +61,7 @@ def _union(profile: Profile) -> Markup:
         return missing(title, _DENSE, half=True)
     most = _most_rows(profile)
     if most < 2:
-        return missing(title, _NO_DRAFTS, half=True)
+        return missing(title, _reason(profile), half=True)
     rows = np.arange(1, most + 1)
     found = np.array(profile.union_curve(rows.tolist()))
     known = np.isfinite(found)
@@ -88,7 +93,7 @@ def _cost(profile: Profile) -> Markup:
     chosen = np.flatnonzero(s.decoding() & (s.measured > 0))
     most = _most_rows(profile)
     if not chosen.size or most < 2:
-        return missing(title, _NO_DRAFTS if profile.steps.decoding().any() else "No token was decoded.", half=True)
+        return missing(title, _reason(profile), half=True)
     rows, ms = s.rows[chosen], s.measured[chosen] * 1e3
     counts = np.unique(rows)
     medians = [float(np.median(ms[rows == k])) for k in counts]
@@ -115,7 +120,7 @@ def _chosen(profile: Profile) -> Markup:
     s = profile.steps
     chosen = np.flatnonzero(_drafting(profile))
     if not chosen.size:
-        return missing(title, _NO_DRAFTS)
+        return missing(title, _reason(profile))
     counts = np.stack([s.tokens, s.rows, 1 + s.drafted], axis=1)[chosen].astype(float)
     styles = (palette.ACCEPTED, palette.VERIFIED, palette.DRAFTED)
     labels = ("tokens that the step gave", "rows run, k", "rows that were drafted")
@@ -142,7 +147,7 @@ def _acceptance(profile: Profile) -> Markup:
     columns = (s.drafted_by_depth, s.verified_by_depth, s.accepted_by_depth)
     drafted, verified, accepted = (column.sum(axis=0) for column in columns)
     if not drafted.any():
-        return missing(title, _NO_DRAFTS, half=True)
+        return missing(title, _reason(profile), half=True)
     n = int((s.of_kind("speculate") & (s.drafted > 0)).sum())
     depth = int(np.flatnonzero(drafted)[-1]) + 1
 
@@ -173,7 +178,7 @@ def _calibration(profile: Profile) -> Markup:
     title = "Calibration of the drafter's scores"
     nodes = profile.nodes
     if not nodes.verified.any():
-        return missing(title, _NO_DRAFTS, half=True)
+        return missing(title, _reason(profile), half=True)
     score = np.clip(nodes.score[nodes.verified].astype(float), 0.0, 1.0)
     accepted = nodes.accepted[nodes.verified]
     which = np.minimum((score * _BINS).astype(int), _BINS - 1)

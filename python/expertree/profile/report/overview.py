@@ -9,7 +9,7 @@ from expertree.profile.report import palette
 from expertree.profile.report.markup import Markup, element, join
 from expertree.profile.report.scales import number
 from expertree.profile.summary import ZONE_TEXT, head_lines, summary
-from expertree.quantity_text import bytes_text
+from expertree.quantity_text import bytes_text, safe_text
 
 if TYPE_CHECKING:
     from expertree.profile.profile import Profile
@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.005
 
 def overview(profile: Profile) -> Markup:
     d = Decoding.of(profile)
-    parts = [element("h1", profile.facts["model"]["name"])]
+    parts = [element("h1", safe_text(profile.facts["model"]["name"], 80))]
     parts += [element("p", line, class_="facts") for line in head_lines(profile)]
     parts.append(_tiles(profile, d))
     if d.tokens:
