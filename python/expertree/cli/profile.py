@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -121,8 +120,5 @@ def _write(profile: Profile, out: Path) -> list[str]:
     profile.save(out / "profile.npz")
     profile.save_json(out / "profile.json")
     profile.trace(out / "trace.json")
-    written = ["trace.json", "profile.json", "profile.npz"]
-    if find_spec("expertree.profile.report") is not None:
-        profile.report(out / "report.html")
-        written.insert(0, "report.html")
-    return written
+    profile.report(out / "report.html")
+    return ["report.html", "trace.json", "profile.json", "profile.npz"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import zipfile
@@ -202,7 +201,9 @@ class Profile:
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Writes a self-contained HTML page. Raises DeviceError when the disk does not take it."""
-        importlib.import_module("expertree.profile.report").write_report(self, Path(path))
+        from expertree.profile.report import write_report
+
+        write_report(self, Path(path))
 
 
 def is_profile(path: str | os.PathLike[str]) -> bool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 _BAR = 30
 _LEAST_SHARE = 0.01  # zones below it are one line together
-_ZONE_TEXT = {
+ZONE_TEXT = {
     "draft": "drafting tokens",
     "predict": "guessing which experts come next",
     "select": "choosing which drafts to verify",
@@ -34,7 +34,7 @@ _ZONE_TEXT = {
 def summary(profile: Profile) -> str:
     """The speed, where the time went, what holds it back, and what to try."""
     d = Decoding.of(profile)
-    parts = [_head(profile), _speed(profile, d)]
+    parts = ["\n".join(_wrapped(line) for line in head_lines(profile)), _speed(profile, d)]
     if d.tokens:
         parts += [_zones(d), _limit(profile, d)]
     advice = profile.facts.get("advice")
@@ -43,7 +43,8 @@ def summary(profile: Profile) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _head(profile: Profile) -> str:
+def head_lines(profile: Profile) -> list[str]:
+    """What was run, on what, with how much memory for experts."""
     model, machine, budget = (profile.facts[name] for name in ("model", "machine", "budget"))
     lines = [f"{safe_text(model['name'])}: {model['arch']}, {model['n_layers']} layers"]
     if model["n_moe_layers"]:
@@ -58,7 +59,7 @@ def _head(profile: Profile) -> str:
             f"expert memory: {bytes_text(budget['bytes'])} of the {bytes_text(budget['all_bytes'])} that all would "
             f"take ({share:.0%})" + (f"; policy {budget['policy']}" if share < 1 else "")
         )
-    return "\n".join(_wrapped(line) for line in lines)
+    return lines
 
 
 def _speed(profile: Profile, d: Decoding) -> str:
@@ -87,7 +88,7 @@ def _zones(d: Decoding) -> str:
     shown = [(name, seconds) for name, seconds in rows if seconds >= _LEAST_SHARE * d.seconds]
     rest = d.seconds - sum(seconds for _, seconds in shown)
     lines = ["Where the time of an answer's token goes"]
-    for text, seconds in [(_ZONE_TEXT[name], seconds) for name, seconds in shown] + [("the rest", rest)]:
+    for text, seconds in [(ZONE_TEXT[name], seconds) for name, seconds in shown] + [("the rest", rest)]:
         share = seconds / d.seconds
         bar = "#" * round(share * _BAR)
         lines.append(f"  {text:34}{bar:{_BAR}} {share:5.0%} {seconds / d.tokens * 1e3:10.2f} ms")
