@@ -101,7 +101,9 @@ class Browser:
 
     def _receive(self, deadline):
         while b"\0" not in self._buffer:
-            if not select.select([self._read], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            poll = select.poll()  # select() takes no descriptor above 1023
+            poll.register(self._read, select.POLLIN)
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise TimeoutError("the browser does not answer")
             data = os.read(self._read, 1 << 20)
             if not data:
