@@ -313,8 +313,8 @@ FAULTS = [Fault(*row) for row in (
     ("merged", "every drafter is shown the first one's layers", MERGED,
      "for (const size_t place : taps_[p]) {", "for (const size_t place : taps_[0]) {", (MERGED_DRAFTERS,)),
     # Several sessions in a pass.
-    ("together", "all rows see the first sequence's keys and values", FORWARD,
-     "rows.push_back({pass.state, i,", "rows.push_back({sequences.front().state, i,", (JOINT,)),
+    ("together", "all rows leave their keys with the first sequence", "cpp/model/attention_block.cpp",
+     "SequenceState& state = *chunk.row(r).state;", "SequenceState& state = *chunk.row(0).state;", (JOINT,)),
     ("together", "a later sequence's decays are the first one's", DELTA_NET,
      "rows[i] = row(b, i, gates(sequence.at + i),", "rows[i] = row(b, i, gates(i),", (JOINT,)),
     ("together", "every sequence is given the first one's logits", FORWARD,

@@ -10,7 +10,6 @@ from typing import Any
 import expertree
 import numpy as np
 import pytest
-from conftest import CONFORMANCE
 from drafter_trial import Trial
 from drafters import RandomSelector
 from expertree import InvalidRequestError, Model, ModelFormatError, UnsupportedError
@@ -18,6 +17,7 @@ from numpy_model import NumpyModel, softmax
 from tiny_model import MOE_ARCHITECTURES, NEXTN_ARCHITECTURES, TinyModel
 
 Loader = Callable[..., Model]
+CONFORMANCE = Path(__file__).parents[1] / "conformance"
 TOKENS = np.random.default_rng(5).integers(0, 96, 60).tolist()
 
 
