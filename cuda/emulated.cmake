@@ -7,6 +7,8 @@ list(FILTER EMULATION_SOURCES EXCLUDE REGEX "c_controls.cpp$")
 add_library(expertree_cuda_emulation STATIC ${EMULATION_SOURCES})
 target_include_directories(expertree_cuda_emulation PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/emulation/include)
 target_compile_options(expertree_cuda_emulation PRIVATE -O2 -ffp-contract=off -Wall -Wextra)
+# Most of what a file takes to compile is the library's headers.
+set_target_properties(expertree_cuda_emulation PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 target_link_libraries(expertree_cuda_emulation PUBLIC Threads::Threads)
 
 # Kernels multiply and add in one rounding where they say so: with the CPU's instruction where there is one.
@@ -22,7 +24,8 @@ endif()
 function(add_emulated_flags variant)
   add_library(emulated_${variant} INTERFACE)
   target_link_libraries(emulated_${variant} INTERFACE expertree_cuda_emulation)
-  target_compile_options(emulated_${variant} INTERFACE -O2 -ffp-contract=off -fno-strict-aliasing -fwrapv
+  target_compile_definitions(emulated_${variant} INTERFACE EXPERTREE_CUDA_EMULATED)
+  target_compile_options(emulated_${variant} INTERFACE -ffp-contract=off -fno-strict-aliasing -fwrapv
     -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas ${EMULATED_CPU_FLAGS} ${ARGN})
   target_link_options(emulated_${variant} INTERFACE ${ARGN})
 endfunction()
@@ -45,20 +48,35 @@ endforeach()
 foreach(variant plain asan tsan)
   set(suffix _${variant})
   set(when EXCLUDE_FROM_ALL)
+  set(optimise -O1)  # instrumented code takes long to optimise
   if(variant STREQUAL plain)
     set(suffix "")
     set(when "")
+    set(optimise -O2)
   endif()
   add_library(cuda_objects_${variant} OBJECT ${when} ${CUDA_KERNEL_SOURCES} ${CUDA_HOST_SOURCES} emulation/c_controls.cpp)
   target_link_libraries(cuda_objects_${variant} PRIVATE emulated_${variant})
+  target_compile_options(cuda_objects_${variant} PRIVATE ${optimise})
 
   add_library(expertree_cuda_tests${suffix} SHARED ${when} ${CUDA_TEST_SOURCES} $<TARGET_OBJECTS:cuda_objects_${variant}>)
   target_link_libraries(expertree_cuda_tests${suffix} PRIVATE emulated_${variant})
+  target_compile_options(expertree_cuda_tests${suffix} PRIVATE ${optimise})
 
-  add_executable(expertree_cuda_bugs${suffix} ${when} ${CUDA_BUG_SOURCES})
-  target_link_libraries(expertree_cuda_bugs${suffix} PRIVATE emulated_${variant})
+  foreach(program bugs checks)
+    string(TOUPPER ${program} sources)
+    string(REGEX REPLACE "S$" "" sources ${sources})
+    add_executable(expertree_cuda_${program}${suffix} ${when} ${CUDA_${sources}_SOURCES})
+    target_link_libraries(expertree_cuda_${program}${suffix} PRIVATE emulated_${variant})
+    target_compile_options(expertree_cuda_${program}${suffix} PRIVATE -O0)
+  endforeach()
+
+  add_executable(expertree_cuda_experts${suffix} EXCLUDE_FROM_ALL ${CUDA_EXPERT_SOURCES}
+    $<TARGET_OBJECTS:cuda_objects_${variant}>)
+  target_link_libraries(expertree_cuda_experts${suffix} PRIVATE emulated_${variant})
+  target_compile_options(expertree_cuda_experts${suffix} PRIVATE -O0)
 endforeach()
 
 add_library(expertree_cuda_emulated SHARED $<TARGET_OBJECTS:cuda_objects_plain>)
 target_link_libraries(expertree_cuda_emulated PRIVATE emulated_plain)
+target_link_options(expertree_cuda_emulated PRIVATE -Wl,--no-undefined)
 install(TARGETS expertree_cuda_emulated LIBRARY DESTINATION expertree)

@@ -25,6 +25,7 @@ class CpuBackend {
       : kernels_(kernels), pool_(n_threads), mode_(mode) {}
 
   const KernelTable& kernels() const { return kernels_; }
+  ActivationMode mode() const { return mode_; }
   ThreadPool& pool() { return pool_; }
   // function(r) for each of n rows that read or write n_values numbers each: by this thread alone where that takes less
   // than handing rows out to others.

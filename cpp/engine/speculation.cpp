@@ -228,7 +228,8 @@ void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, st
   if (record->tree.size() > 0) cost_.record_draft(record->draft_seconds);
   if (!pass.is_typical) return;
   cost_.record({pass.n_rows, pass.n_experts, pass.n_expert_rows, record->verify_seconds, record->wait_seconds,
-                record->predicted_seconds});
+                record->predicted_seconds, pass.after.n_device_runs - pass.before.n_device_runs,
+                pass.after.n_device_rows - pass.before.n_device_rows});
   const double waited = record->wait_seconds * (pass.all_misses > 0.0 ? pass.misses / pass.all_misses : pass.share);
   const double ran = std::max(0.0, record->verify_seconds - record->wait_seconds) * pass.share;
   selector_->observe({&record->tree, record->selected, record->accepted, record->draft_seconds, ran + waited, waited,

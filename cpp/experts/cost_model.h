@@ -12,10 +12,16 @@ struct ExpertCosts {
   double run_base_seconds = 0.0;  // one expert in memory, whatever the rows: its weights are read once
   double run_row_seconds = 0.0;  // and for each row
   double step_seconds = 0.0;  // one token through the whole model, waiting for reads left out
+  double link_bytes_per_second = 0.0;  // to the device's memory
+  double device_base_seconds = 0.0;  // as run_base_seconds, of an expert on the device
+  double device_row_seconds = 0.0;
 
   double read_seconds(double bytes) const { return read_bytes_per_second > 0.0 ? bytes / read_bytes_per_second : 0.0; }
   double run_seconds(int64_t n_rows) const {
     return n_rows <= 0 ? 0.0 : run_base_seconds + run_row_seconds * static_cast<double>(n_rows);
+  }
+  double device_seconds(int64_t n_rows) const {
+    return n_rows <= 0 ? 0.0 : device_base_seconds + device_row_seconds * static_cast<double>(n_rows);
   }
 };
 

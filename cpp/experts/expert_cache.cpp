@@ -20,6 +20,7 @@ ExpertCache::ExpertCache(Shape shape, std::vector<std::unique_ptr<CachePolicy>> 
     class_begin_.push_back(begin + n);
   }
   slot_of_.assign(static_cast<size_t>(shape_.n_layers) * static_cast<size_t>(shape_.n_experts), -1);
+  covered_.assign(slot_of_.size(), false);
 }
 
 void ExpertCache::begin_step() {
@@ -52,20 +53,44 @@ bool ExpertCache::collect(int32_t size_class, int64_t before_step, bool spare_hi
   return !candidates_.empty();
 }
 
-int32_t ExpertCache::choose_victim(int32_t size_class, FillReason reason) {
-  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
-  if (reason == FillReason::kBackground) return -1;
-  if (reason == FillReason::kHint) {
-    if (!collect(size_class, step_ - 1, true)) return -1;
-  } else if (!collect(size_class, kAny, true) && !collect(size_class, kAny, false)) {
-    return -1;
+// The same of those that a faster tier holds.
+bool ExpertCache::collect_covered(int32_t size_class) {
+  candidates_.clear();
+  if (n_covered_ == 0) return false;
+  const auto end = static_cast<size_t>(class_begin_[static_cast<size_t>(size_class) + 1]);
+  for (auto s = static_cast<size_t>(class_begin_[static_cast<size_t>(size_class)]); s < end; ++s) {
+    const Slot& slot = slots_[s];
+    if (slot.state == SlotState::kReady && slot.n_pins == 0 && is_covered(slot.key)) candidates_.push_back(slot.key);
   }
-  const size_t chosen = policies_[active_]->victim(candidates_);
-  ET_CHECK(chosen < candidates_.size());
-  return find(candidates_[chosen]);
+  return !candidates_.empty();
 }
 
-ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
+// The same of those that may go for the key.
+bool ExpertCache::collect_for(ExpertKey key, FillReason reason) {
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  const int32_t size_class = class_of(key);
+  switch (reason) {
+    case FillReason::kBackground: return false;
+    case FillReason::kHint:
+    case FillReason::kOffer: return collect_covered(size_class) || collect(size_class, step_ - 1, true);
+    case FillReason::kDemand: break;
+  }
+  return collect_covered(size_class) || collect(size_class, kAny, true) || collect(size_class, kAny, false);
+}
+
+// The slot to be given up for the key, or -1.
+int32_t ExpertCache::choose_victim(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go) {
+  if (!collect_for(key, reason)) return -1;
+  if (may_go) std::erase_if(candidates_, [&](ExpertKey candidate) { return !may_go(candidate); });
+  if (candidates_.empty()) return -1;
+  if (reason == FillReason::kOffer) candidates_.push_back(key);
+  const size_t chosen = policies_[active_]->victim(candidates_);
+  ET_CHECK(chosen < candidates_.size());
+  return find(candidates_[chosen]);  // -1: the key itself, which has no slot
+}
+
+ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason,
+                                     const std::function<bool(ExpertKey)>& may_go) {
   ET_CHECK(find(key) < 0);
   Taken taken;
   std::vector<int32_t>& free = free_[static_cast<size_t>(class_of(key))];
@@ -73,7 +98,7 @@ ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
     taken.slot = free.back();
     free.pop_back();
   } else {
-    taken.slot = choose_victim(class_of(key), reason);
+    taken.slot = choose_victim(key, reason, may_go);
     if (taken.slot < 0) return taken;
     taken.evicted = slots_[static_cast<size_t>(taken.slot)].key;
     evict(&slots_[static_cast<size_t>(taken.slot)]);
@@ -82,7 +107,7 @@ ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason) {
   slot.key = key;
   slot.state = SlotState::kFilling;
   slot.reason = reason;
-  slot.used = reason == FillReason::kDemand;
+  slot.used = reason == FillReason::kDemand || reason == FillReason::kOffer;
   slot.last_step = reason == FillReason::kBackground ? -2 : step_;
   slot_of_[static_cast<size_t>(key)] = taken.slot;
   return taken;
@@ -92,6 +117,21 @@ void ExpertCache::evict(Slot* slot) {
   if (slot->reason == FillReason::kHint && !slot->used) ++hints_.n_wasted;
   ++n_evictions_;
   slot_of_[static_cast<size_t>(slot->key)] = -1;
+}
+
+void ExpertCache::clear() {
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    Slot& slot = slots_[s];
+    if (slot.key < 0) continue;
+    slot.n_pins = 0;
+    free_slot(static_cast<int32_t>(s));
+  }
+}
+
+void ExpertCache::set_covered(ExpertKey key, bool covered) {
+  if (is_covered(key) == covered) return;
+  covered_[static_cast<size_t>(key)] = covered;
+  n_covered_ += covered ? 1 : -1;
 }
 
 void ExpertCache::filled(int32_t slot) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ enum class FillReason : uint8_t {
   kDemand,      // a step needs it
   kHint,        // somebody expects that a step will
   kBackground,  // there is room
+  kOffer,       // it was used and ran elsewhere: there is room, or the policy likes it better than another one
 };
 
 struct HintCounts {
@@ -68,10 +70,18 @@ class ExpertCache {
     ExpertKey evicted = -1;    // what was in it
   };
   // A slot for an expert that has none. Slots that are pinned or filling are never taken. A hint evicts nothing that this
-  // step or the one before it used, and no unused hint of theirs; a background fill evicts nothing.
-  Taken take(ExpertKey key, FillReason reason);
+  // step or the one before it used, and no unused hint of theirs; nor does an offer; a background fill evicts nothing.
+  // `may_go`, where given, is asked about each expert that could be given up.
+  Taken take(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go = {});
   void filled(int32_t slot);
   void failed(int32_t slot);
+
+  // A faster tier holds the expert, too: its slot goes first.
+  void set_covered(ExpertKey key, bool covered);
+  bool is_covered(ExpertKey key) const { return covered_[static_cast<size_t>(key)]; }
+
+  // All slots are free; nothing is pinned.
+  void clear();
 
   void pin(int32_t slot) { ++slots_[static_cast<size_t>(slot)].n_pins; }
   void unpin(int32_t slot);
@@ -90,7 +100,9 @@ class ExpertCache {
     int64_t last_step = -2;  // that used it, or that it was hinted in
   };
 
-  int32_t choose_victim(int32_t size_class, FillReason reason);
+  int32_t choose_victim(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go);
+  bool collect_for(ExpertKey key, FillReason reason);
+  bool collect_covered(int32_t size_class);
   bool collect(int32_t size_class, int64_t before_step, bool spare_hints);
   void evict(Slot* slot);
   void free_slot(int32_t slot);
@@ -102,6 +114,8 @@ class ExpertCache {
   std::vector<int32_t> class_begin_;         // [n_classes + 1], into slots_
   std::vector<std::vector<int32_t>> free_;   // [n_classes], the next one last
   std::vector<int32_t> slot_of_;             // [n_layers * n_experts]
+  std::vector<bool> covered_;                // [n_layers * n_experts]
+  int64_t n_covered_ = 0;                    // of them
   std::vector<ExpertKey> candidates_;        // scratch of choose_victim
   int64_t step_ = 0;
   HintCounts hints_;

@@ -112,7 +112,7 @@ bool ExpertPager::start_hint() {
 bool ExpertPager::start_background() {
   while (fill_next_ < fill_order_.size()) {
     const ExpertKey key = fill_order_[fill_next_++];
-    if (cache_.find(key) >= 0 || !cache_.has_free(cache_.class_of(key))) continue;
+    if (cache_.find(key) >= 0 || cache_.is_covered(key) || !cache_.has_free(cache_.class_of(key))) continue;
     const int32_t slot = take(key, FillReason::kBackground);
     start({&slot, 1});
     return true;
@@ -215,13 +215,16 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
   if (tracing_step_) trace_->add(experts);
 }
 
-ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> experts) {
+ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> used,
+                                 std::span<const int32_t> on_device) {
   ExpertLease lease(this, moe_layer);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    record_use(moe_layer, experts);
-    counts_.n_uses += static_cast<int64_t>(experts.size());
-    for (const int32_t expert : experts) {
+    record_use(moe_layer, used);
+    counts_.n_uses += static_cast<int64_t>(used.size());
+    counts_.n_device_hits += static_cast<int64_t>(on_device.size());
+    for (const int32_t expert : used) {
+      if (std::find(on_device.begin(), on_device.end(), expert) != on_device.end()) continue;
       const int32_t slot = cache_.find(cache_.key(moe_layer, expert));
       if (slot < 0) {
         ++counts_.n_misses;
@@ -238,11 +241,19 @@ ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> exp
   return lease;
 }
 
+ExpertLease ExpertPager::borrow(int32_t moe_layer, std::span<const int32_t> experts) {
+  ExpertLease lease(this, moe_layer);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lease.unplaced_.assign(experts.rbegin(), experts.rend());
+  lease.place();
+  return lease;
+}
+
 void ExpertPager::hint(int32_t moe_layer, std::span<const int32_t> experts, float priority) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (size_t i = experts.size(); i-- > 0;) {  // of equal ones the last is read first
     const ExpertKey key = cache_.key(moe_layer, experts[i]);
-    if (cache_.find(key) >= 0) continue;
+    if (cache_.find(key) >= 0 || cache_.is_covered(key)) continue;
     ++counts_.n_hints;
     if (!gate_.is_open() || hints_.size() >= kMaxHints) continue;
     hints_.push_back({key, priority});
@@ -260,7 +271,16 @@ bool ExpertPager::wants_hints() const {
 // ---- For others.
 
 ExpertState ExpertPager::state(int32_t moe_layer, int32_t expert) const {
-  return states_[static_cast<size_t>(cache_.key(moe_layer, expert))].load(std::memory_order_relaxed);
+  const auto key = static_cast<size_t>(cache_.key(moe_layer, expert));
+  if (on_device_[key].load(std::memory_order_relaxed)) return ExpertState::kOnDevice;
+  return states_[key].load(std::memory_order_relaxed);
+}
+
+void ExpertPager::set_on_device(int32_t moe_layer, int32_t expert, bool on_device) {
+  const ExpertKey key = cache_.key(moe_layer, expert);
+  on_device_[static_cast<size_t>(key)].store(on_device, std::memory_order_relaxed);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cache_.set_covered(key, on_device);
 }
 
 void ExpertPager::set_policy(const std::string& name) {
@@ -317,9 +337,21 @@ void ExpertPager::record_run(int64_t n_experts, int64_t n_rows, int64_t us) {
   if (n_rows != n_experts) step_is_single_ = false;
 }
 
+void ExpertPager::record_device_run(int64_t n_experts, int64_t n_rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  counts_.n_device_runs += n_experts;
+  counts_.n_device_rows += n_rows;
+  if (n_rows != n_experts) step_is_single_ = false;
+}
+
+void ExpertPager::set_device_costs(const ExpertCosts& costs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  device_costs_ = costs;
+}
+
 ExpertCosts ExpertPager::costs() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  ExpertCosts costs;
+  ExpertCosts costs = device_costs_;
   costs.read_bytes_per_second = meter_.bytes_per_second();
   run_cost_.get(&costs.run_base_seconds, &costs.run_row_seconds);
   costs.step_seconds = step_seconds_;

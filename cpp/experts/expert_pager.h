@@ -40,7 +40,13 @@ class ExpertPager final : public Residency {
 
   // Asks for the experts (each once) of the next layer of a step; a layer that is not after the last one begins a new
   // step. Experts in memory are there at once, the others are read, first come first served. See ExpertLease.
-  ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> experts);
+  ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> experts) { return acquire(moe_layer, experts, {}); }
+  // The same of all `used` experts but those on a device, which the step uses there.
+  ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> used, std::span<const int32_t> on_device);
+  // The same of experts that no step uses.
+  ExpertLease borrow(int32_t moe_layer, std::span<const int32_t> experts);
+  // A device holds the expert, too, or no longer.
+  void set_on_device(int32_t moe_layer, int32_t expert, bool on_device);
 
   // The weights of an expert that a lease has handed out and still holds.
   WeightMatrix weights(int64_t moe_layer, int64_t expert, ExpertProjection projection) const {
@@ -61,6 +67,10 @@ class ExpertPager final : public Residency {
   bool wants_hints() const;
 
   ExpertState state(int32_t moe_layer, int32_t expert) const override;
+  // In RAM, whether a device has it or not. From any thread.
+  bool is_in_ram(ExpertKey key) const {
+    return states_[static_cast<size_t>(key)].load(std::memory_order_relaxed) == ExpertState::kResident;
+  }
 
   // From any thread; counts from the next step on. Throws kInvalidRequest for a policy that cannot run here.
   void set_policy(const std::string& name);
@@ -74,6 +84,9 @@ class ExpertPager final : public Residency {
   PagerStats stats() const;
   // Tells what running experts that are in memory took; `n_rows` of all of them together.
   void record_run(int64_t n_experts, int64_t n_rows, int64_t us);
+  // The same of experts on a device, and what they cost there.
+  void record_device_run(int64_t n_experts, int64_t n_rows);
+  void set_device_costs(const ExpertCosts& costs);
   ExpertCosts costs() const;
   // Uses per step of each expert so far, with the loaded profile's share: [n_layers * n_experts].
   std::vector<float> profile() const;
@@ -135,7 +148,8 @@ class ExpertPager final : public Residency {
   std::vector<Shape> shapes_;  // [n_layers][kNumProjections]
   PageBuffer arena_;
   std::vector<std::byte*> memory_;  // of each slot
-  std::vector<std::atomic<ExpertState>> states_;  // [n_layers * n_experts]
+  std::vector<std::atomic<ExpertState>> states_;  // [n_layers * n_experts], devices left out
+  std::vector<std::atomic<bool>> on_device_;      // [n_layers * n_experts]
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a read ended, or slots came free
@@ -164,6 +178,7 @@ class ExpertPager final : public Residency {
   int64_t step_wait_us_ = 0;  // counts_.wait_us then
   bool step_is_single_ = false;  // every layer so far had one row for each expert
   double step_seconds_ = 0.0;
+  ExpertCosts device_costs_;  // of them those of a device
   PagerStats counts_;
   std::vector<double> uses_;  // of each expert
   int64_t n_steps_ = 0;

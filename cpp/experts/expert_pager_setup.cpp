@@ -43,6 +43,7 @@ ExpertPager::ExpertPager(const ExpertIndex& index, std::shared_ptr<const GgufRea
       plan_(plan_slots(layout_.slot_bytes(), layout_.experts_of_classes(), options_.budget_bytes)),
       arena_(arena_of(plan_)),
       states_(static_cast<size_t>(layout_.n_layers()) * static_cast<size_t>(layout_.n_experts())),
+      on_device_(states_.size()),
       cache_(make_cache()),
       fills_(static_cast<size_t>(cache_.n_slots())),
       uses_(states_.size(), 0.0) {

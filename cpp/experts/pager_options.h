@@ -27,7 +27,10 @@ struct PagerStats {
   int64_t n_slots = 0;
   int64_t n_resident = 0;
   int64_t n_steps = 0;
-  int64_t n_uses = 0;             // experts that steps needed: hits + late + misses
+  int64_t n_uses = 0;             // experts that steps needed: device hits + hits + late + misses
+  int64_t n_device_hits = 0;      // on a device when asked for
+  int64_t n_device_runs = 0;      // experts that ran there, these and others
+  int64_t n_device_rows = 0;      // and their rows
   int64_t n_hits = 0;             // in memory when asked for
   int64_t n_late = 0;             // being read then
   int64_t n_misses = 0;           // not even that

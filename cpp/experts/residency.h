@@ -9,6 +9,7 @@ enum class ExpertState : uint8_t {
   kMissing,   // on disk
   kInFlight,  // being read
   kResident,  // in memory
+  kOnDevice,  // in the memory of a GPU, wherever else it may be
 };
 
 class Residency {

@@ -20,22 +20,24 @@
 #include <cstring>
 #include <limits>
 
+#include "cpp/base/host_device.h"
+
 namespace expertree {
 
-static inline uint32_t canonical_bits(float x) {
+EXPERTREE_HOST_DEVICE static inline uint32_t canonical_bits(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
-static inline float canonical_from_bits(uint32_t bits) {
+EXPERTREE_HOST_DEVICE static inline float canonical_from_bits(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
 
-static inline float max_pass_nan(float c, float x) { return c > x ? c : x; }
-static inline float min_pass_nan(float c, float x) { return c < x ? c : x; }
+EXPERTREE_HOST_DEVICE static inline float max_pass_nan(float c, float x) { return c > x ? c : x; }
+EXPERTREE_HOST_DEVICE static inline float min_pass_nan(float c, float x) { return c < x ? c : x; }
 
 // ln 2 = kLn2High + kLn2Low, kLn2High being ln 2 rounded to a float. It happens to be a multiple of 2^-21, so that
 // t - n * kLn2High below, for n != 0, is a multiple of 2^-25 under 0.35: it fits 24 bits and its fma is exact.
@@ -47,7 +49,7 @@ constexpr float kExpLowest = -0x1.5d589ep+6f;  // -87.3365402
 
 // e^x, error < 1 ulp. Exact cases: exp(+-0) = 1, exp(x < kExpLowest) = exp(-inf) = +0 (flushed: no subnormal results),
 // exp(x > 88.7228394) = exp(+inf) = +inf, exp(NaN) = NaN.
-static inline float canonical_exp(float x) {
+EXPERTREE_HOST_DEVICE static inline float canonical_exp(float x) {
   // 1. Clamp, so that the integer below stays in range; 89 already overflows to +inf in step 5.
   float t = min_pass_nan(89.0f, x);
   t = max_pass_nan(-88.0f, t);
@@ -79,7 +81,7 @@ static inline float canonical_exp(float x) {
 
 // ln(1 + f) for -0.2929 <= f <= 0.4143, plus e * ln 2; shared by canonical_log and the sampler's noise.
 // P: degree 7, minimax in relative error of ln(1 + f) = f - f^2/2 + f^3 P(f) (5.9e-9).
-static inline float canonical_log1p_poly(float f, float e) {
+EXPERTREE_HOST_DEVICE static inline float canonical_log1p_poly(float f, float e) {
   float p = -0x1.38ca52p-4f;
   p = std::fma(p, f, 0x1.055fdcp-3f);
   p = std::fma(p, f, -0x1.0d82acp-3f);
@@ -98,7 +100,7 @@ static inline float canonical_log1p_poly(float f, float e) {
 
 // Natural logarithm, error < 1 ulp for every positive float, subnormals included. Exact cases: log(1) = +0,
 // log(+-0) = -inf, log(x < 0) = NaN, log(+inf) = +inf, log(NaN) = NaN.
-static inline float canonical_log(float x) {
+EXPERTREE_HOST_DEVICE static inline float canonical_log(float x) {
   // 1. Make subnormals normal. (Zero, negatives, inf and NaN run through steps 1 to 4 and are replaced in step 5.)
   const bool tiny = x < 0x1p-126f;
   const float normal = tiny ? x * 0x1p+23f : x;
@@ -121,14 +123,14 @@ static inline float canonical_log(float x) {
 // x * sigmoid(x) as x / (1 + exp(-x)). silu(+-0) = +-0, silu(+inf) = +inf, silu(NaN) = NaN.
 // For x < -88.7228394 exp(-x) is +inf and the result -0 (the true value is above -3e-37); the clamp at -100 makes that
 // hold for -inf too, where inf / inf would be NaN.
-static inline float canonical_silu(float x) {
+EXPERTREE_HOST_DEVICE static inline float canonical_silu(float x) {
   const float t = max_pass_nan(-100.0f, x);
   const float denominator = 1.0f + canonical_exp(-t);
   return t / denominator;
 }
 
 // x / (1 + exp(-z)), with the exponential's clamps.
-static inline float canonical_gate(float x, float z) { return x / (1.0f + canonical_exp(-z)); }
+EXPERTREE_HOST_DEVICE static inline float canonical_gate(float x, float z) { return x / (1.0f + canonical_exp(-z)); }
 
 // canonical.h, C12.
 constexpr float kGeluSlope = 1.59576912f;  // 2 sqrt(2 / pi)
@@ -136,19 +138,19 @@ constexpr float kGeluCube = 0.044715f;
 constexpr float kOaiSlope = 1.702f;
 constexpr float kOaiLimit = 7.0f;
 
-static inline float canonical_gelu(float x) {
+EXPERTREE_HOST_DEVICE static inline float canonical_gelu(float x) {
   const float t = max_pass_nan(-100.0f, x);
   return canonical_gate(t, (kGeluSlope * t) * std::fma(kGeluCube, t * t, 1.0f));
 }
 
-static inline float canonical_swiglu_oai(float gate, float up) {
+EXPERTREE_HOST_DEVICE static inline float canonical_swiglu_oai(float gate, float up) {
   const float t = max_pass_nan(-100.0f, min_pass_nan(kOaiLimit, gate));
   const float v = max_pass_nan(-kOaiLimit, min_pass_nan(kOaiLimit, up));
   return canonical_gate(t, kOaiSlope * t) * (v + 1.0f);
 }
 
 // canonical.h, C13: c tanh(x / c).
-static inline float canonical_softcap(float x, float c) {
+EXPERTREE_HOST_DEVICE static inline float canonical_softcap(float x, float c) {
   return c * (1.0f - 2.0f / (canonical_exp(x * (2.0f / c)) + 1.0f));
 }
 

@@ -6,7 +6,6 @@
 
 #include "cpp/base/error.h"
 #include "cpp/kernels/canonical.h"
-#include "cpp/model/scratch_size.h"
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cpp/backend/activations.h"
+#include "cpp/experts/vram_step.h"
 #include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
 #include "cpp/model/short_conv.h"
@@ -16,6 +17,9 @@ namespace expertree {
 
 class Forward {
  public:
+  // Of one chunk: bounds the scratch; large enough that weights are read few times in a long prefill.
+  static constexpr int64_t kChunkRows = 512;
+
   explicit Forward(Model& model);
 
   void run(std::span<const SequencePass> sequences);
@@ -99,6 +103,9 @@ class Forward {
   void group_by_expert(const Chunk& chunk);
   Activations& expert_inputs(const Chunk& chunk, const MoeWeights& w);
   void hint_next_layer(const Chunk& chunk, int64_t layer);
+  void mixture_with_device(const Chunk& chunk, int64_t layer, std::span<const int32_t> used);
+  void run_on_device(VramStep& step, Activations& inputs, std::span<const int32_t> experts);
+  void gather_from_device(VramStep& step);
   void run_beside(const Chunk& chunk, int64_t layer);
   void run_experts(const MoeWeights& w, Activations& inputs, std::span<const int32_t> experts);
   void sum_experts(const Chunk& chunk, const MoeWeights& w);
@@ -142,6 +149,7 @@ class Forward {
   std::vector<float> outputs_;    // [n * n_used][n_embd], each expert's output kept apart
   std::vector<float> shared_gate_;  // [n]
   std::vector<int32_t> group_begin_, group_rows_, group_slots_;  // rows and slots by expert
+  std::vector<int32_t> on_device_;  // experts of the batch that runs on a device, in the order of its outputs
   Activations guessed_;                // [n][n_embd] what the next layer's router is asked about
   std::vector<float> guessed_scores_;  // [n][n_experts]
   std::vector<int32_t> wave_rows_;  // 0, 1, ...: rows of gate_, up_ and hidden_ while a wave of experts runs

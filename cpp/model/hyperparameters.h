@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cpp/kernels/gated_unit.h"
 #include "cpp/model/recurrent_parameters.h"
 
 namespace expertree {
@@ -44,8 +45,6 @@ enum class Window : uint8_t {
 
 // Whether a file has a tensor: it must not, may, must.
 enum class Presence : uint8_t { kNone, kOptional, kRequired };
-
-enum class GatedUnit : uint8_t { kSwiGlu, kGeGlu, kSwiGluOai, kReGlu };  // canonical.h, C12
 
 // Attention over a compressed past (DeepSeek-AI, arXiv 2405.04434): what is kept of a position is one vector of kv_rank
 // elements, from which keys and values of all heads follow, and one rotary key that the heads share.

@@ -12,10 +12,12 @@
 
 #include "cpp/backend/cpu_backend.h"
 #include "cpp/experts/expert_pager.h"
+#include "cpp/experts/vram_tier.h"
 #include "cpp/io/gguf_reader.h"
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/rope.h"
 #include "cpp/model/sequence_state.h"
+#include "cpp/model/shared_parts.h"
 #include "cpp/model/token_batch.h"
 #include "cpp/model/weights.h"
 
@@ -28,8 +30,10 @@ struct ModelOptions {
   // budget_bytes holds, or with leave_margin less of it: what leaves room for the system and a session.
   PagerOptions experts;
   bool leave_margin = false;
+  VramOptions vram;
   int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
   CacheTypes cache_types;      // of every session
+  uint64_t reserve_bytes = 0;  // with leave_margin: what drafters will take beside
   FileOpener open = open_file;
 };
 
@@ -107,6 +111,16 @@ class Model {
   uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
   // nullptr for a model without experts.
   ExpertPager* experts() const { return experts_.get(); }
+  // nullptr: none are kept on a device, and vram_note() says why where a device was asked for.
+  VramTier* vram() const { return vram_.get(); }
+  const std::string& vram_note() const { return vram_note_; }
+  // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
+  void load_experts(const std::function<void()>& check_stop);
+
+  // Of experts, of all other weights.
+  uint64_t size_bytes() const { return weight_bytes() + (experts_ ? experts_->stats().budget_bytes : 0); }
+  // What sessions of this model draft with.
+  SharedParts& parts() { return parts_of_drafters_; }
 
   CpuBackend& backend() { return *backend_; }
   // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
@@ -123,6 +137,8 @@ class Model {
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
   void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
+  void open_vram(const VramOptions& options, const PagerOptions& experts);
+  void make_vram(const VramOptions& options, const PagerOptions& experts);
 
   std::string path_;
   CacheTypes cache_types_;
@@ -130,6 +146,9 @@ class Model {
   ModelWeights weights_;
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
+  SharedParts parts_of_drafters_;
+  std::unique_ptr<VramTier> vram_;
+  std::string vram_note_;
   std::unique_ptr<Rope> rope_;
   std::unique_ptr<Rope> rope_long_;  // of contexts beyond the original one; nullptr: as rope_
   std::unique_ptr<Rope> rope_windowed_;

@@ -20,13 +20,17 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
     if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
   }
-  ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read the missing ones
-  hint_next_layer(chunk, layer);
-  run_beside(chunk, layer);
-  Activations& inputs = expert_inputs(chunk, w);
-  const auto check_stop = [&chunk] { chunk.check_stop(); };
-  for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
-    run_experts(w, inputs, wave);
+  if (m_.vram_ != nullptr) {
+    mixture_with_device(chunk, layer, used);
+  } else {
+    ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read missing ones
+    hint_next_layer(chunk, layer);
+    run_beside(chunk, layer);
+    Activations& inputs = expert_inputs(chunk, w);
+    const auto check_stop = [&chunk] { chunk.check_stop(); };
+    for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
+      run_experts(w, inputs, wave);
+    }
   }
   sum_experts(chunk, w);
 }

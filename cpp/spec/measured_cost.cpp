@@ -26,7 +26,8 @@ MeasuredCost::MeasuredCost(const Residency* residency, std::vector<double> exper
     : residency_(residency),
       expert_bytes_(std::move(expert_bytes)),
       read_(expert_bytes_.size(), 0.0),
-      run_first_(expert_bytes_.size(), 0.0) {
+      run_first_(expert_bytes_.size(), 0.0),
+      device_first_(expert_bytes_.size(), 0.0) {
   if (expert_bytes_.empty()) return;
   mean_bytes_ =
       std::accumulate(expert_bytes_.begin(), expert_bytes_.end(), 0.0) / static_cast<double>(expert_bytes_.size());
@@ -39,17 +40,21 @@ void MeasuredCost::set_costs(const ExpertCosts& costs) {
 
 void MeasuredCost::price() {
   run_row_ = correction_ * costs_.run_row_seconds;
+  device_row_ = correction_ * costs_.device_row_seconds;
   for (size_t layer = 0; layer < expert_bytes_.size(); ++layer) {
     // Running is bound by reading weights from memory: larger experts take longer.
     const double size = mean_bytes_ > 0.0 ? expert_bytes_[layer] / mean_bytes_ : 1.0;
     read_[layer] = correction_ * costs_.read_seconds(expert_bytes_[layer]);
     run_first_[layer] = correction_ * costs_.run_base_seconds * size + run_row_;
+    device_first_[layer] = correction_ * costs_.device_base_seconds * size + device_row_;
   }
 }
 
 void MeasuredCost::record(const MeasuredStep& step) {
-  const double run = costs_.run_base_seconds * static_cast<double>(step.n_experts) +
-                     costs_.run_row_seconds * static_cast<double>(step.n_expert_rows);
+  const double run = costs_.run_base_seconds * static_cast<double>(step.n_experts - step.n_device_experts) +
+                     costs_.run_row_seconds * static_cast<double>(step.n_expert_rows - step.n_device_rows) +
+                     costs_.device_base_seconds * static_cast<double>(step.n_device_experts) +
+                     costs_.device_row_seconds * static_cast<double>(step.n_device_rows);
   const double predicted = step.predicted_seconds - base_seconds(step.n_rows);
   if (step.predicted_seconds > 0.0 && predicted > 0.0) correct(predicted / correction_, run + step.wait_seconds);
   base_.add(step.n_rows, std::max(0.0, step.seconds - step.wait_seconds - run));
@@ -103,13 +108,21 @@ double MeasuredCost::iteration_seconds(int64_t n_rows) const {
   return iteration_.empty() ? costs_.step_seconds : iteration_.seconds(n_rows);
 }
 
-double MeasuredCost::run_seconds(int32_t layer, int32_t, int64_t n_rows) const {
-  return n_rows <= 0 ? 0.0 : run_first_[static_cast<size_t>(layer)] + run_row_ * static_cast<double>(n_rows - 1);
+bool MeasuredCost::is_on_device(int32_t layer, int32_t expert) const {
+  return residency_ != nullptr && residency_->state(layer, expert) == ExpertState::kOnDevice;
+}
+
+double MeasuredCost::run_seconds(int32_t layer, int32_t expert, int64_t n_rows) const {
+  if (n_rows <= 0) return 0.0;
+  const auto more = static_cast<double>(n_rows - 1);
+  const auto l = static_cast<size_t>(layer);
+  return is_on_device(layer, expert) ? device_first_[l] + device_row_ * more : run_first_[l] + run_row_ * more;
 }
 
 double MeasuredCost::read_seconds(int32_t layer, int32_t expert) const {
   if (residency_ == nullptr) return 0.0;
   switch (residency_->state(layer, expert)) {
+    case ExpertState::kOnDevice:
     case ExpertState::kResident: return 0.0;
     case ExpertState::kInFlight: return kInFlightShare * read_[static_cast<size_t>(layer)];
     case ExpertState::kMissing: return read_[static_cast<size_t>(layer)];
@@ -119,7 +132,14 @@ double MeasuredCost::read_seconds(int32_t layer, int32_t expert) const {
 
 void MeasuredCost::expert_prices(int32_t layer, std::span<const int32_t> experts, ExpertPrice* prices) const {
   const double first = run_first_[static_cast<size_t>(layer)];
-  for (size_t i = 0; i < experts.size(); ++i) prices[i] = {read_seconds(layer, experts[i]), first, run_row_};
+  const ExpertPrice on_device = {0.0, device_first_[static_cast<size_t>(layer)], device_row_};
+  for (size_t i = 0; i < experts.size(); ++i) {
+    if (is_on_device(layer, experts[i])) {
+      prices[i] = on_device;
+    } else {
+      prices[i] = {read_seconds(layer, experts[i]), first, run_row_};
+    }
+  }
 }
 
 }  // namespace expertree

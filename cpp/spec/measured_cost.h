@@ -18,6 +18,8 @@ struct MeasuredStep {
   double seconds = 0.0;            // of the whole pass
   double wait_seconds = 0.0;       // of them waiting for experts
   double predicted_seconds = 0.0;  // step_seconds() when the nodes were chosen; 0: nobody asked
+  int64_t n_device_experts = 0;    // of n_experts, those that ran on a device
+  int64_t n_device_rows = 0;       // and their rows
 };
 
 // What was learned, to be kept for the next run on the same machine with the same model.
@@ -61,6 +63,7 @@ class MeasuredCost final : public StepCost {
   double draft_seconds() const override { return draft_seconds_; }
 
  private:
+  bool is_on_device(int32_t layer, int32_t expert) const;
   void correct(double predicted, double measured);
   void price();
 
@@ -71,6 +74,8 @@ class MeasuredCost final : public StepCost {
   std::vector<double> read_;       // [n_layers], corrected seconds of an expert
   std::vector<double> run_first_;  // [n_layers]
   double run_row_ = 0.0;
+  std::vector<double> device_first_;  // [n_layers], of an expert that is on a device
+  double device_row_ = 0.0;
   RowCostFit base_;
   RowCostFit iteration_;
   double draft_seconds_ = 0.0;

@@ -6,22 +6,24 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpp/base/host_device.h"
+
 namespace expertree {
 
-static inline uint32_t float_bits(float value) {
+EXPERTREE_HOST_DEVICE static inline uint32_t float_bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
 
-static inline float float_from_bits(uint32_t bits) {
+EXPERTREE_HOST_DEVICE static inline float float_from_bits(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
 
 // Exact. A signalling NaN becomes quiet, as F16C and CUDA do.
-static inline float half_to_float(uint16_t half) {
+EXPERTREE_HOST_DEVICE static inline float half_to_float(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   uint32_t exponent = (half >> 10) & 0x1fu;
   uint32_t mantissa = half & 0x3ffu;
@@ -42,7 +44,7 @@ static inline float half_to_float(uint16_t half) {
 }
 
 // Round to nearest, ties to even; overflow gives infinity; NaN stays NaN (quiet, upper payload bits kept).
-static inline uint16_t float_to_half(float value) {
+EXPERTREE_HOST_DEVICE static inline uint16_t float_to_half(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -69,12 +71,12 @@ static inline uint16_t float_to_half(float value) {
 }
 
 // Exact.
-static inline float bfloat16_to_float(uint16_t bfloat16) {
+EXPERTREE_HOST_DEVICE static inline float bfloat16_to_float(uint16_t bfloat16) {
   return float_from_bits(static_cast<uint32_t>(bfloat16) << 16);
 }
 
 // Round to nearest, ties to even; NaN stays NaN (quiet).
-static inline uint16_t float_to_bfloat16(float value) {
+EXPERTREE_HOST_DEVICE static inline uint16_t float_to_bfloat16(float value) {
   const uint32_t bits = float_bits(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
@@ -82,14 +84,14 @@ static inline uint16_t float_to_bfloat16(float value) {
 
 // 2^(e - 128): half of the E8M0 scale 2^(e - 127), because kMXFP4Values holds twice the E2M1 value.
 // e = 0 and 1 give the subnormals 2^-128 and 2^-127. E8M0 calls e = 255 NaN; ggml reads it as 2^127, and so do we.
-static inline float e8m0_to_float_half(uint8_t e) {
+EXPERTREE_HOST_DEVICE static inline float e8m0_to_float_half(uint8_t e) {
   if (e < 2) return float_from_bits(0x00200000u << e);
   return float_from_bits(static_cast<uint32_t>(e - 1) << 23);
 }
 
 // Half of NVFP4's unsigned E4M3 scale (bias 7), because kMXFP4Values holds twice the E2M1 value. The top bit is not
 // read; 0x7f, which would be NaN, is zero, as in ggml.
-static inline float ue4m3_to_float_half(uint8_t x) {
+EXPERTREE_HOST_DEVICE static inline float ue4m3_to_float_half(uint8_t x) {
   if (x == 0x7f) return 0.0f;
   const int exponent = (x >> 3) & 15;
   const int mantissa = x & 7;

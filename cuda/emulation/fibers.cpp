@@ -47,7 +47,6 @@ Block g_running;
 
 namespace {
 
-constexpr size_t kPage = 4096;
 constexpr size_t kStackBytes = size_t{64} << 10, kSanitizedStackBytes = size_t{256} << 10;
 // ThreadSanitizer draws a pool per block, and binds threads to its fibers differently each time: one fiber that serves
 // two blocks would order them.

@@ -12,8 +12,7 @@
 #define GPU_SHARED(T, name, N)          \
   static const char name##_emu_key = 0; \
   T(&name)                              \
-  [N] =                                 \
-      *static_cast<T(*)[N]>(::emu::shared_array(&name##_emu_key, sizeof(T) * (N), alignof(T) < 16 ? 16 : alignof(T)))
+  [N] = *static_cast<T(*)[N]>(::emu::shared_array(&name##_emu_key, sizeof(T) * (N), alignof(T) < 16 ? 16 : alignof(T)))
 #define GPU_DYN_SHARED(T, name) T* name = static_cast<T*>(::emu::dynamic_shared())
 
 namespace emu {

@@ -15,6 +15,7 @@
 
 namespace emu {
 
+constexpr size_t kPage = 4096;
 constexpr unsigned kMaxThreads = 1024, kMaxWarps = 32, kMaxCollectives = 40, kMaxSharedArrays = 64;
 
 enum class Waits : char { kNothing, kBarrier, kCollective };

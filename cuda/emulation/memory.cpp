@@ -13,7 +13,7 @@ namespace emu {
 
 namespace {
 
-constexpr size_t kPage = 4096, kDeviceAlignment = 256;
+constexpr size_t kDeviceAlignment = 256;
 
 struct Allocation {
   size_t size_bytes;

@@ -62,7 +62,11 @@ bool within_limits(dim3 grid, dim3 block) {
 }  // namespace
 
 cudaError_t launch(const KernelCall& call, dim3 grid, dim3 block, size_t smem_bytes, cudaStream_t stream) {
-  const std::shared_ptr<void> owner(call.kernel_and_arguments, call.destroy);
+  const auto destroy = [destroy = call.destroy](void* bound) {
+    Unwatched unwatched;  // the threads of a kernel that failed have not ended
+    destroy(bound);
+  };
+  const std::shared_ptr<void> owner(call.kernel_and_arguments, destroy);
   EMU_BEGIN("cudaLaunchKernel");
   if (!within_limits(grid, block)) return failed(cudaErrorInvalidConfiguration);
   const auto limit = g_dynamic_smem_limits.find(call.kernel);

@@ -69,6 +69,7 @@ cudaError_t finish_all(Lock& lock) {
     if (const cudaError_t error = finish(stream, lock)) return error;
     acquire(&stream->done_token);
   }
+  acquire(&device().ended_token);
   return cudaSuccess;
 }
 

@@ -42,7 +42,14 @@ void destroy_stream(Stream* stream, Lock& lock) {
   finish(stream, lock);
   auto& streams = device().streams;
   streams.erase(std::find(streams.begin(), streams.end(), stream));
-  if (under_tsan()) __tsan_destroy_fiber(stream->tsan_fiber);
+  if (under_tsan()) {
+    // Whoever destroys a stream is not ordered after its work; cudaFree is.
+    void* host = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(stream->tsan_fiber, kTsanNoSync);
+    release(&device().ended_token);
+    __tsan_switch_to_fiber(host, kTsanNoSync);
+    __tsan_destroy_fiber(stream->tsan_fiber);
+  }
   delete stream;
 }
 

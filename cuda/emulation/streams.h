@@ -96,6 +96,7 @@ struct Device {
   std::set<GraphExec*> execs;
   std::vector<std::shared_ptr<Capture>> captures;
   Stream* legacy = nullptr;  // the default stream
+  char ended_token = 0;  // reached by the work of destroyed streams
   cudaError_t sticky = cudaSuccess;
   cudaError_t last = cudaSuccess;
 };

@@ -40,6 +40,26 @@ __device__ __forceinline__ void gpu_mma_m16n8k32_s8(int (&d)[4], const int (&a)[
 #endif
 }
 
+// The same over 16 elements: d += A B, A 16 x 16, B 16 x 8.
+//   a[0] row g, k = 4t       a[1] row g + 8, k = 4t     b column g, k = 4t
+__device__ __forceinline__ void gpu_mma_m16n8k16_s8(int (&d)[4], const int (&a)[2], int b GPU_CALLER) {
+#if defined(CUDA_EMU)
+  const int in[10] = {a[0], a[1], 0, 0, b, 0, d[0], d[1], d[2], d[3]};
+  emu::exchange(emu::Op::kMmaS8, in, 40, d, 16, emu::finish_mma_s8, gpu_file, gpu_line);
+#elif !defined(GPU_PRE_AMPERE)
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+  asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+               : "+r"(d[0]), "+r"(d[1])
+               : "r"(a[0]), "r"(b));
+  asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+               : "+r"(d[2]), "+r"(d[3])
+               : "r"(a[1]), "r"(b));
+#endif
+}
+
 // Four 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the 16-byte row l % 8 of matrix l / 8, and
 // r[m] of lane l is the elements 2 (l % 4), + 1 of row l / 4 of matrix m.
 __device__ __forceinline__ void gpu_ldmatrix_x4(int (&r)[4], const void* row GPU_CALLER) {

@@ -35,6 +35,9 @@ class Costs:
     run_base_seconds: float = 0.0  # one expert in memory, its weights read once
     run_row_seconds: float = 0.0  # and for each row
     step_seconds: float = 0.0  # one token through the model, waiting for the disk left out
+    link_bytes_per_second: float = 0.0  # to a GPU's memory
+    device_base_seconds: float = 0.0  # as run_base_seconds, of an expert on the GPU
+    device_row_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ def parse_size(text: str) -> int | None:
     return int(float(number) * factor)
 
 
-def parse_budget(ram: str | int) -> Budget:
-    """What `Model(ram=...)` and `--ram` take.
+def parse_budget(ram: str | int, name: str = "ram") -> Budget:
+    """What `Model(ram=...)` and `--ram` take, and `vram`.
 
     Raises:
         InvalidRequestError: none of the forms, or less than nothing.
@@ -45,5 +45,5 @@ def parse_budget(ram: str | int) -> Budget:
     if isinstance(ram, str):
         size = parse_size(ram)
     if size is None or not 0 <= size < 2**63:
-        raise InvalidRequestError(f"ram is {ram!r}; expected 'auto', 'all', or a size such as '6GiB' or 800000000")
+        raise InvalidRequestError(f"{name} is {ram!r}; expected 'auto', 'all', or a size such as '6GiB' or 800000000")
     return Budget(size, leave_margin=False)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from expertree import _core
+from expertree.device import device_backend, several_devices_text
 from expertree.errors import InvalidRequestError, ModelFormatError, UnsupportedError
 from expertree.expert_record import Costs, ExpertRecord, load_record, record_path, save_record
 from expertree.generation import Generation, TextOptions, run_generation
@@ -43,7 +44,10 @@ class Model:
         policy: which experts stay when not all do: "auto", or a name of `policy_names()`.
         record: remember how often experts are used, and what they cost, for the next start: a path, True for a file in
             the cache folder, False for no. Read when the model is loaded, written by `save_record` and `close`.
-        vram: budget for expert weights on a GPU; only 0 until a GPU backend is built.
+        vram: GPU memory for expert weights, the buffers that running them takes included. 0 for none; "auto" takes what
+            is free less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for ram: then a GPU
+            must be there. Experts on the GPU run there, the others where that takes less time. The result never depends
+            on it.
         isa: instruction set by name (scalar, avx2, avx512); None takes the best here. All give the same bits.
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
         cache_type: format in which sessions keep keys and values: "f32", "f16" (half the memory) or "q8_0" (a quarter),
@@ -51,6 +55,7 @@ class Model:
             with any; the text differs between them. Latent attention (deepseek2) keeps keys only.
         activations: "int8" (the exactness contract) or "f32" (reference mode: no rounding of activations, slow).
         pre: pre-tokenizer name to force when the file's own is unknown.
+        reserve: bytes that ram="auto" leaves free beside, for what sessions draft with (`drafting_memory`).
         progress: called with (bytes read, bytes in all) while loading.
 
     Raises:
@@ -65,17 +70,17 @@ class Model:
         ram: str | int = "auto",
         policy: str = "auto",
         record: bool | str | os.PathLike[str] = False,
-        vram: int = 0,
+        vram: str | int = 0,
         isa: str | None = None,
         n_ctx: int | None = None,
         cache_type: str | tuple[str, str] = "f32",
         activations: str = "int8",
         pre: str | None = None,
+        reserve: int = 0,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         budget = parse_budget(ram)
-        if vram != 0:
-            raise UnsupportedError(f"vram={vram!r}: this build has no GPU backend; use vram=0")
+        vram_budget = parse_budget(vram, "vram")
         if activations not in ("int8", "f32"):
             raise InvalidRequestError(f"activations is {activations!r}; expected 'int8' or 'f32'")
         key_type, value_type = cache_types(cache_type)
@@ -99,13 +104,21 @@ class Model:
                 profile=[] if profile is None else profile.ravel().tolist(),
                 cache_type_k=key_type,
                 cache_type_v=value_type,
+                reserve_bytes=reserve,
+                vram_budget=vram_budget.size_bytes,
+                vram_auto=vram_budget.leave_margin,
+                device=device_backend(),
             )
         except TypeError as error:
             raise InvalidRequestError(
-                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}): wrong type"
+                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}, reserve={reserve!r}): wrong type"
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
+        if self._core.experts is None and vram_budget.size_bytes != 0:
+            warnings.warn(f"{self.path} has no experts: vram={vram!r} has no effect", stacklevel=2)
+        if self.gpu and self.gpu["device"]["devices"] > 1:
+            warnings.warn(several_devices_text(self.gpu["device"]), stacklevel=2)
         self._asked_context = n_ctx or 0
         self.n_ctx = int(self._core.default_context) if n_ctx is None else n_ctx
 
@@ -191,30 +204,55 @@ class Model:
         """What the expert pager holds and did: bytes, slots, hits, misses, reads, waiting; {} for a dense model.
 
         budget_bytes is what slots take, all_bytes what all experts would take, least_bytes the smallest `ram` that
-        works. uses = hits (in memory when a step asked) + late (being read then) + misses.
+        works. uses = device_hits (on the GPU when a step asked) + hits (in memory then) + late (being read then) +
+        misses.
         """
         pager = self._core.experts
         return {} if pager is None else dict(pager.stats)
 
+    @property
+    def gpu(self) -> dict[str, Any]:
+        """What of the experts the GPU holds and did; {} when none are kept there (`gpu_note` says why).
+
+        budget_bytes is what is taken there, fixed_bytes of it is beside slots; least_bytes is the smallest `vram` that
+        works. fetches: experts copied to be run at once; offers: copied for later; runs: experts run there.
+        """
+        tier = self._core.vram
+        return {} if tier is None else dict(tier.stats)
+
+    @property
+    def gpu_note(self) -> str:
+        """Why vram="auto" keeps nothing on a GPU; "" when it does, or was not asked to."""
+        return str(self._core.vram_note)
+
     def memory(self, n_ctx: int | None = None) -> dict[str, int]:
         """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
-        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model)."""
+        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model); drafting_bytes,
+        weights that its sessions draft with at present, one copy for all of them (`drafting_memory` by purpose; a
+        session's own drafting state is in its `stats`); on a GPU vram_bytes."""
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return {
             "expert_bytes": int(self.experts.get("budget_bytes", 0)),
             "weight_bytes": int(self._core.weight_bytes),
             "kv_bytes": int(self._core.kv_bytes(length)),
             "scratch_bytes": int(self._core.scratch_bytes(length)),
+            "drafting_bytes": sum(self.drafting_memory.values()),
+            "vram_bytes": int(self.gpu.get("budget_bytes", 0)),
         }
 
+    @property
+    def drafting_memory(self) -> dict[str, int]:
+        """Bytes of the heads, blocks and models that sessions draft with at present, by purpose and file."""
+        return {str(purpose): int(size_bytes) for purpose, size_bytes in self._core.drafting_parts}
+
     def load_experts(self) -> None:
-        """Waits until all experts that have room are in memory. They come by themselves; this is for measurements.
+        """Waits until all experts that have room are in memory, and on the GPU. They come by themselves; this is for
+        measurements.
 
         Raises:
-            DeviceError: one of them cannot be read.
+            DeviceError: one of them cannot be read, or the GPU fails.
         """
-        if self._core.experts is not None:
-            self._core.experts.fill()
+        self._core.load_experts()
 
     def save_record(self, path: str | os.PathLike[str] | None = None) -> None:
         """Saves how often experts are used and what they cost, for the next start (`record=`).

@@ -32,6 +32,8 @@ nb::dict stats_of(const ExpertPager& pager) {
   d["resident"] = s.n_resident;
   d["steps"] = s.n_steps;
   d["uses"] = s.n_uses;
+  d["device_hits"] = s.n_device_hits;
+  d["device_runs"] = s.n_device_runs;
   d["hits"] = s.n_hits;
   d["late"] = s.n_late;
   d["misses"] = s.n_misses;
@@ -70,7 +72,7 @@ nb::object states_of(const ExpertPager& pager) {
 void bind_expert_pager(nb::module_& m) {
   nb::class_<ExpertPager>(m, "ExpertPager")
       .def_prop_ro("stats", &stats_of)
-      .def_prop_ro("states", &states_of, "uint8 (n_layers, n_experts): 0 on disk, 1 being read, 2 in memory.")
+      .def_prop_ro("states", &states_of, "uint8 (n_layers, n_experts): 0 on disk, 1 being read, 2 in memory, 3 on a device.")
       .def_prop_ro("costs",
                    [](const ExpertPager& pager) {
                      const ExpertCosts costs = pager.costs();
@@ -79,6 +81,9 @@ void bind_expert_pager(nb::module_& m) {
                      d["run_base_seconds"] = costs.run_base_seconds;
                      d["run_row_seconds"] = costs.run_row_seconds;
                      d["step_seconds"] = costs.step_seconds;
+                     d["link_bytes_per_second"] = costs.link_bytes_per_second;
+                     d["device_base_seconds"] = costs.device_base_seconds;
+                     d["device_row_seconds"] = costs.device_row_seconds;
                      return d;
                    })
       .def_prop_ro("n_layers", [](const ExpertPager& pager) { return pager.layout().n_layers(); })

@@ -37,7 +37,8 @@ void bind_cache(nb::module_& m) {
   nb::enum_<FillReason>(m, "FillReason")
       .value("demand", FillReason::kDemand)
       .value("hint", FillReason::kHint)
-      .value("background", FillReason::kBackground);
+      .value("background", FillReason::kBackground)
+      .value("offer", FillReason::kOffer);
   nb::class_<ExpertCache>(m, "ExpertCache")
       .def(
           "__init__",
@@ -63,6 +64,8 @@ void bind_cache(nb::module_& m) {
       .def("pin", &ExpertCache::pin)
       .def("unpin", &ExpertCache::unpin)
       .def("pins", &ExpertCache::pins)
+      .def("set_covered", &ExpertCache::set_covered)
+      .def("clear", &ExpertCache::clear)
       .def("hints", [](const ExpertCache& cache) {
         const HintCounts& counts = cache.hints();
         return std::vector<int64_t>{counts.n_in_time, counts.n_late, counts.n_wasted};
@@ -128,7 +131,8 @@ nb::tuple read_ranges(const std::string& path, const std::vector<std::pair<uint6
 // A model whose experts' reads meet faults once it is loaded.
 std::shared_ptr<Model> load_paged(const std::string& path, int threads, const std::string& isa, uint64_t budget,
                                   const std::string& policy, const std::string& reader, const Faults& faults,
-                                  bool background, bool direct, bool use_cached, bool read_ahead) {
+                                  bool background, bool direct, bool use_cached, bool read_ahead, uint64_t vram,
+                                  const std::string& device, FetchRule fetch, int64_t max_pairs, bool vram_auto) {
   ModelOptions options;
   options.n_threads = threads;
   options.isa = isa;
@@ -138,6 +142,7 @@ std::shared_ptr<Model> load_paged(const std::string& path, int threads, const st
   options.experts.background_fill = background;
   options.experts.read_ahead = read_ahead;
   options.experts.reader = {reader, 4, direct, use_cached};
+  options.vram = {vram, vram_auto, device, fetch, max_pairs};
   options.open = [&faults](const std::string& part) { return with_faults(open_file(part), faults); };
   return Model::load(path, options, {});
 }
@@ -146,9 +151,15 @@ std::shared_ptr<Model> load_paged(const std::string& path, int threads, const st
 
 void bind_testing_pager(nb::module_& m) {
   bind_cache(m);
+  nb::enum_<FetchRule>(m, "FetchRule")
+      .value("by_cost", FetchRule::kByCost)
+      .value("always", FetchRule::kAlways)
+      .value("never", FetchRule::kNever)
+      .value("shuffled", FetchRule::kShuffled);
   m.def("load_paged", &load_paged, "path"_a, "threads"_a = 1, "isa"_a = "", "budget"_a = kAllExperts,
         "policy"_a = "auto", "reader"_a = "auto", "faults"_a = Faults(), "background"_a = false, "direct"_a = true,
-        "use_cached"_a = true, "read_ahead"_a = false, nb::call_guard<nb::gil_scoped_release>(),
+        "use_cached"_a = true, "read_ahead"_a = false, "vram"_a = 0, "device"_a = "emulated",
+        "fetch"_a = FetchRule::kByCost, "max_pairs"_a = 0, "vram_auto"_a = false, nb::call_guard<nb::gil_scoped_release>(),
         "A core Model with poisoned slots and faulty files.");
   m.def("read_ranges", &read_ranges, "path"_a, "ranges"_a, "backend"_a, "direct"_a, "faults"_a,
         "([(bytes, error text)], reader's name, alignment)");

@@ -6,6 +6,7 @@
 namespace expertree {
 
 void bind_gguf(nanobind::module_& m);
+void bind_device(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
 void bind_joint_step(nanobind::module_& m);
 void bind_merge_experts(nanobind::module_& m);
@@ -13,6 +14,7 @@ void bind_expert_pager(nanobind::module_& m);
 void bind_pager(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_speculation(nanobind::module_& m);
+void bind_testing_device(nanobind::module_& m);
 void bind_testing_drafters(nanobind::module_& m);
 void bind_testing_io(nanobind::module_& m);
 void bind_testing_kernels(nanobind::module_& m);

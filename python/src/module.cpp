@@ -52,11 +52,13 @@ NB_MODULE(_core, m) {
   expertree::bind_pager(m);
   expertree::bind_replay(m);
   expertree::bind_expert_pager(m);
+  expertree::bind_device(m);
   expertree::bind_engine(m);
   expertree::bind_speculation(m);
   expertree::bind_joint_step(m);
   expertree::bind_merge_experts(m);
   nb::module_ testing = m.def_submodule("_testing", "Parts of the core, exposed for tests; not a public interface.");
+  expertree::bind_testing_device(testing);
   expertree::bind_testing_drafters(testing);
   expertree::bind_testing_io(testing);
   expertree::bind_testing_kernels(testing);

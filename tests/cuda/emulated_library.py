@@ -93,7 +93,7 @@ def built(target: str) -> Path:
 
 
 def run_program(target: str, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
-    """Runs a program of the tests under the settings of control.h; a sanitizer's report gives it a status that is not 0."""
+    """Runs a program of the tests under the settings of control.h; a sanitizer's report gives a status other than 0."""
     command = [str(built(target)), *arguments]
     if target.endswith("_tsan") and shutil.which("setarch"):  # GCC 12's ThreadSanitizer knows few memory layouts
         command = ["setarch", "-R", *command]

@@ -35,12 +35,6 @@ def check_budget(text: str | None) -> str | None:
     return text
 
 
-def _check_size(text: str | None) -> str | None:
-    if text is not None and text != "all" and parse_size(text) is None:
-        raise typer.BadParameter(f"{text!r} is no size; give for example 6GiB, 800MiB or all")
-    return text
-
-
 def _check_policy(name: str | None) -> str | None:
     from expertree.model import policy_names
 
@@ -54,7 +48,7 @@ def _check_plug(kind: str, known: list[str], spec: str) -> None:
         raise typer.BadParameter(f"{spec!r} is no {kind}; there are: {', '.join(known)}")
 
 
-def _check_draft(spec: str | None) -> str | None:
+def check_draft(spec: str | None) -> str | None:
     from expertree._core import split_drafters
     from expertree.model import drafter_names
 
@@ -199,7 +193,12 @@ class ModelOptions(CacheOptions):
     ] = None
     vram: Annotated[
         str | None,
-        _model("--vram", metavar="SIZE", callback=_check_size, help="GPU memory for expert weights; 0 for none."),
+        _model(
+            "--vram",
+            metavar="SIZE",
+            callback=check_budget,
+            help="GPU memory for expert weights: 6GiB, all, or auto, what is free there. Default: 0, none.",
+        ),
     ] = None
     isa: Annotated[
         str | None,
@@ -296,7 +295,7 @@ class DraftOptions(OptionGroup):
         _drafting(
             "--draft",
             metavar="NAME[:ARG][+..]",
-            callback=_check_draft,
+            callback=check_draft,
             help="Who proposes tokens: ngram looks for the last ones earlier in the text, eagle3:FILE is a trained "
             "head; auto takes the default model's own, for others ngram. Several in one tree: eagle3:FILE+ngram. "
             "Default: auto in chat; in generate none.",

@@ -1,0 +1,53 @@
+// Tree attention in three kernels, for as many rows at a time as the scratch memory holds scores of. Which rows go
+// together does not matter: no row sees another's scratch.
+#include <algorithm>
+
+#include "cuda/kernels/attention_scratch.cuh"
+
+namespace expertree::cuda {
+namespace {
+
+constexpr int64_t kMostScratch = int64_t{64} << 20;
+
+int64_t tiles_of(const TreeAttention& a) { return (a.n_prefix + a.tail_stride + kTile - 1) / kTile; }
+
+int64_t floats_of_row(const TreeAttention& a) { return a.n_heads * (tiles_of(a) * (kTile + 1) + 1); }
+
+int64_t rows_at_once(const TreeAttention& a, int64_t n_rows) {
+  // 65535: the grid's limit.
+  return std::clamp(kMostScratch / (4 * floats_of_row(a)), int64_t{1}, std::min<int64_t>(n_rows, 65535));
+}
+
+}  // namespace
+
+int64_t attention_scratch_bytes(const TreeAttention& a, int64_t n_rows) {
+  return n_rows == 0 ? 0 : 4 * rows_at_once(a, n_rows) * floats_of_row(a);
+}
+
+cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scratch, cudaStream_t stream) {
+  // Values are copied in pieces of 16 bytes.
+  if (a.n_kv_heads < 1 || a.n_heads % a.n_kv_heads != 0 || a.head_dim_v % 4 != 0 || a.v_cell_stride % 4 != 0 ||
+      a.v_head_stride % 4 != 0) {
+    return cudaErrorInvalidValue;
+  }
+  if (n_rows == 0) return cudaSuccess;
+  const int64_t step = rows_at_once(a, n_rows);
+  const int64_t n_tiles = tiles_of(a);
+  auto* floats = static_cast<float*>(scratch);
+  for (int64_t row = 0; row < n_rows; row += step) {
+    const int64_t rows = std::min(step, n_rows - row);
+    const AttentionArgs args{.a = a,
+                             .first_row = row,
+                             .n_tiles = n_tiles,
+                             .scores = floats,
+                             .decay = floats + step * a.n_heads * n_tiles * kTile,
+                             .inverse = floats + step * a.n_heads * n_tiles * (kTile + 1)};
+    cudaError_t error = launch_attention_scores(args, rows, stream);
+    if (error == cudaSuccess) error = launch_attention_weights(args, rows, stream);
+    if (error == cudaSuccess) error = launch_attention_values(args, rows, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace expertree::cuda

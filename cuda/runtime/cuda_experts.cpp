@@ -1,0 +1,322 @@
+#include "cuda/runtime/cuda_experts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "cpp/base/error.h"
+#include "cuda/runtime/call.h"
+#include "cuda/runtime/wait_switch.h"
+
+namespace expertree::cuda {
+namespace {
+
+uint64_t pinned_bytes(const DeviceExpertsPlan& plan) {
+  Carver carver(nullptr);
+  PinnedBuffers(plan, ExpertSizes(plan), &carver);
+  return carver.used_bytes();
+}
+
+DeviceBuffers carve_device(const DeviceExpertsPlan& plan, const ExpertSizes& sizes, void* memory) {
+  Carver carver(memory);
+  return DeviceBuffers(plan, sizes, &carver);
+}
+
+PinnedBuffers carve_pinned(const DeviceExpertsPlan& plan, const ExpertSizes& sizes, void* memory) {
+  Carver carver(memory);
+  return PinnedBuffers(plan, sizes, &carver);
+}
+
+Unit unit_of(GatedUnit unit) {
+  switch (unit) {
+    case GatedUnit::kSwiGlu: return Unit::kSwiGlu;
+    case GatedUnit::kGeGlu: return Unit::kGeGlu;
+    case GatedUnit::kSwiGluOai: return Unit::kSwiGluOai;
+    case GatedUnit::kReGlu: return Unit::kReGlu;
+  }
+  return Unit::kSwiGlu;
+}
+
+int64_t packed_offset(const DeviceExpertLayer& layer, int matrix) {
+  int64_t at = 0;
+  for (int m = 0; m < matrix; ++m) {
+    const DeviceExpertLayer::Matrix& w = layer.matrices[m];
+    at += packed_layout(w.dtype, w.rows, w.k).bytes;
+  }
+  return at;
+}
+
+}  // namespace
+
+uint64_t CudaExperts::device_bytes(const DeviceExpertsPlan& plan) {
+  Carver carver(nullptr);
+  DeviceBuffers(plan, ExpertSizes(plan), &carver);
+  return carver.used_bytes();
+}
+
+CudaExperts::CudaExperts(const DeviceExpertsPlan& plan)
+    : plan_(plan),
+      sizes_(plan),
+      device_memory_(allocate_device(device_bytes(plan))),
+      pinned_memory_(allocate_pinned(pinned_bytes(plan))),
+      device_(carve_device(plan, sizes_, device_memory_.get())),
+      pinned_(carve_pinned(plan, sizes_, pinned_memory_.get())),
+      copies_(make_stream()),
+      runs_(make_stream()),
+      slots_(device_.slots.size()),
+      runs_done_(make_event()),
+      batch_begun_(make_event(true)),
+      batch_done_(make_event(true)) {
+  for (Slot& slot : slots_) slot.copied = make_event();
+  for (Staging& staging : staging_) staging.copied = make_event();
+  upload_parameters();
+}
+
+CudaExperts::~CudaExperts() { recover(); }
+
+// Scales and biases, through the inputs' buffer.
+void CudaExperts::upload_parameters() {
+  const int64_t most = plan_.max_inputs * plan_.n_embd;
+  const auto upload = [&](const float* to, const float* from, int64_t n) {
+    for (int64_t at = 0; at < n; at += most) {
+      const auto size = static_cast<size_t>(std::min(most, n - at)) * sizeof(float);
+      std::memcpy(pinned_.inputs, from + at, size);
+      CUDA_CHECK(cudaMemcpyAsync(const_cast<float*>(to) + at, pinned_.inputs, size, cudaMemcpyHostToDevice,
+                                 runs_.get()));
+      CUDA_CHECK(cudaStreamSynchronize(runs_.get()));
+    }
+  };
+  for (size_t l = 0; l < plan_.layers.size(); ++l) {
+    const DeviceExpertLayer& layer = plan_.layers[l];
+    for (int m = 0; m < kExpertMatrices; ++m) {
+      const DeviceExpertLayer::Matrix& matrix = layer.matrices[m];
+      const LayerParameters& to = device_.layers[l];
+      if (to.scales[m] != nullptr) upload(to.scales[m], matrix.scales, layer.n_experts);
+      if (to.biases[m] != nullptr) upload(to.biases[m], matrix.biases, layer.n_experts * matrix.rows);
+    }
+  }
+}
+
+std::byte* CudaExperts::stage(int32_t) {
+  Staging& staging = staging_[next_staging_];
+  if (staging.in_use && is_kept(Wait::kStaging)) CUDA_CHECK(cudaEventSynchronize(staging.copied.get()));
+  staging.in_use = false;
+  return pinned_.staged[next_staging_];
+}
+
+void CudaExperts::copy(int32_t slot_number, int32_t layer_number) {
+  const DeviceExpertLayer& layer = plan_.layers[static_cast<size_t>(layer_number)];
+  Slot& slot = slots_[static_cast<size_t>(slot_number)];
+  Staging& staging = staging_[next_staging_];
+  std::byte* staged = device_.staged[next_staging_];
+  const auto size = static_cast<size_t>(layer.offset_of(kExpertMatrices));
+  const cudaStream_t stream = copies_.get();
+  CUDA_CHECK(cudaMemcpyAsync(staged, pinned_.staged[next_staging_], size, cudaMemcpyHostToDevice, stream));
+  if (slot.last_run > n_runs_ended_ && is_kept(Wait::kSlotFree)) {
+    CUDA_CHECK(cudaStreamWaitEvent(stream, runs_done_.get(), 0));
+  }
+  for (int m = 0; m < kExpertMatrices; ++m) {
+    const DeviceExpertLayer::Matrix& w = layer.matrices[m];
+    std::byte* packed = device_.slots[static_cast<size_t>(slot_number)] + packed_offset(layer, m);
+    CUDA_CHECK(launch_pack_rows(w.dtype, staged + layer.offset_of(m), w.rows, w.k, packed, stream));
+  }
+  CUDA_CHECK(cudaEventRecord(staging.copied.get(), stream));
+  CUDA_CHECK(cudaEventRecord(slot.copied.get(), stream));
+  staging.in_use = true;
+  slot.is_waited_for = false;
+  next_staging_ = (next_staging_ + 1) % kStagingBuffers;
+}
+
+bool CudaExperts::is_link_busy() {
+  const Staging& last = staging_[(next_staging_ + kStagingBuffers - 1) % kStagingBuffers];
+  if (!last.in_use) return false;
+  const cudaError_t status = cudaEventQuery(last.copied.get());
+  if (status == cudaErrorNotReady) return true;
+  CUDA_CHECK(status);
+  return false;
+}
+
+void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
+  ET_CHECK(n_inputs <= plan_.max_inputs);
+  if (batch_pending_ && is_kept(Wait::kInputs)) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
+  batch_pending_ = true;
+  layer_ = layer;
+  n_pairs_ = 0;
+  tables_used_ = 0;
+  const auto size = static_cast<size_t>(n_inputs * plan_.n_embd) * sizeof(float);
+  std::memcpy(pinned_.inputs, inputs, size);
+  CUDA_CHECK(cudaEventRecord(batch_begun_.get(), runs_.get()));
+  CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
+  bool blocks[2] = {};
+  for (const int m : {0, 1}) {
+    const ActivationFormat format =
+        dtype_info(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype).activation;
+    if (format == ActivationFormat::kQ8_32) blocks[0] = true;
+    if (format == ActivationFormat::kQ8_256) blocks[1] = true;
+  }
+  for (const int b : {0, 1}) {
+    if (!blocks[b]) continue;
+    CUDA_CHECK(launch_quantize_rows(device_.inputs, plan_.n_embd, n_inputs, plan_.n_embd, b == 0 ? 32 : 256,
+                                    device_.input_rows[b], runs_.get()));
+  }
+  CUDA_CHECK(cudaEventRecord(batch_done_.get(), runs_.get()));
+}
+
+// Fills tables in pinned memory and begins to copy them.
+void CudaExperts::upload_tables(std::span<const DeviceRows> experts, BatchTables* on_device, int32_t* max_rows) {
+  const int32_t n_experts = plan_.layers[static_cast<size_t>(layer_)].n_experts;
+  int64_t n = 0;
+  *max_rows = 0;
+  for (const DeviceRows& rows : experts) {
+    n += rows.n;
+    *max_rows = std::max(*max_rows, static_cast<int32_t>(rows.n));
+  }
+  Carver measure(nullptr);
+  BatchTables::take(&measure, n_experts, n);
+  if (tables_used_ + measure.used_bytes() > static_cast<uint64_t>(table_bytes(plan_, sizes_))) {
+    CUDA_CHECK(cudaEventSynchronize(runs_done_.get()));
+    tables_used_ = 0;
+  }
+  Carver pinned(pinned_.tables + tables_used_);
+  const BatchTables tables = BatchTables::take(&pinned, n_experts, n);
+  std::fill_n(tables.begin, n_experts + 1, 0);
+  *tables.n_active = static_cast<int32_t>(experts.size());
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const DeviceRows& rows = experts[i];
+    tables.active[i] = rows.expert;
+    tables.data[rows.expert] = device_.slots[static_cast<size_t>(rows.slot)];
+    tables.begin[rows.expert + 1] = static_cast<int32_t>(rows.n);
+  }
+  for (int32_t e = 0; e < n_experts; ++e) tables.begin[e + 1] += tables.begin[e];
+  int64_t before = n_pairs_;  // outputs come in the order in which experts were given
+  for (const DeviceRows& rows : experts) {
+    int32_t at = tables.begin[rows.expert];
+    for (int64_t i = 0; i < rows.n; ++i, ++at) {
+      tables.x_row[at] = rows.x_rows[i];
+      tables.slot[at] = static_cast<int32_t>(before++);
+    }
+  }
+  Carver device(device_.tables + tables_used_);
+  *on_device = BatchTables::take(&device, n_experts, n);
+  CUDA_CHECK(cudaMemcpyAsync(device_.tables + tables_used_, pinned_.tables + tables_used_, measure.used_bytes(),
+                             cudaMemcpyHostToDevice, runs_.get()));
+  tables_used_ += measure.used_bytes();
+}
+
+ProductInput CudaExperts::input_for(DType dtype) const {
+  ProductInput input;
+  switch (dtype_info(dtype).activation) {
+    case ActivationFormat::kF32:
+      input.f32 = device_.inputs;
+      input.f32_stride = plan_.n_embd;
+      break;
+    case ActivationFormat::kQ8_32: input.q = device_.input_rows[0]; break;
+    case ActivationFormat::kQ8_256: input.q = device_.input_rows[1]; break;
+  }
+  return input;
+}
+
+void CudaExperts::launch(const BatchTables& tables, int32_t n_active, int32_t max_rows, int64_t n_pairs) {
+  const DeviceExpertLayer& layer = plan_.layers[static_cast<size_t>(layer_)];
+  const LayerParameters& parameters = device_.layers[static_cast<size_t>(layer_)];
+  const auto matrix = [&](int m) {
+    const DeviceExpertLayer::Matrix& w = layer.matrices[m];
+    return ExpertMatrix{.dtype = w.dtype,
+                        .rows = w.rows,
+                        .k = w.k,
+                        .data = tables.data,
+                        .offset = packed_offset(layer, m),
+                        .scale = parameters.scales[m],
+                        .bias = parameters.biases[m]};
+  };
+  const ExpertMatrix gate = matrix(0), up = matrix(1), down = matrix(2);
+  const ExpertGroups groups{.active = tables.active,
+                            .n_active = tables.n_active,
+                            .begin = tables.begin,
+                            .x_row = tables.x_row,
+                            .slot = tables.slot,
+                            .n_slots = static_cast<int32_t>(n_pairs),
+                            .max_groups = n_active,
+                            .max_rows = max_rows};
+  const cudaStream_t stream = runs_.get();
+  CUDA_CHECK(launch_expert_hidden(gate, up, unit_of(plan_.unit), input_for(gate.dtype), input_for(up.dtype), groups,
+                                  device_.hidden, gate.rows, device_.scratch, stream));
+  ProductInput hidden;
+  const ActivationFormat format = dtype_info(down.dtype).activation;
+  if (format == ActivationFormat::kF32) {
+    hidden.f32 = device_.hidden;
+    hidden.f32_stride = down.k;
+  } else {
+    const int b = format == ActivationFormat::kQ8_256 ? 1 : 0;
+    const int64_t block = b == 0 ? 32 : 256;
+    hidden.q = int8_rows_at(device_.hidden_rows[b], n_pairs, down.k, block);
+    CUDA_CHECK(launch_quantize_rows(device_.hidden, down.k, n_pairs, down.k, block, hidden.q, stream));
+  }
+  CUDA_CHECK(launch_expert_down(down, hidden, groups, device_.outputs, plan_.n_embd, stream));
+}
+
+void CudaExperts::run(std::span<const DeviceRows> experts) {
+  if (experts.empty()) return;
+  int64_t n = 0;
+  for (const DeviceRows& rows : experts) n += rows.n;
+  ET_CHECK(batch_pending_ && n_pairs_ + n <= plan_.max_pairs);
+  for (const DeviceRows& rows : experts) {
+    Slot& slot = slots_[static_cast<size_t>(rows.slot)];
+    if (!slot.is_waited_for && is_kept(Wait::kCopied)) {
+      CUDA_CHECK(cudaStreamWaitEvent(runs_.get(), slot.copied.get(), 0));
+    }
+    slot.is_waited_for = true;
+    slot.last_run = n_runs_ + 1;
+  }
+  BatchTables tables{};
+  int32_t max_rows = 0;
+  upload_tables(experts, &tables, &max_rows);
+  launch(tables, static_cast<int32_t>(experts.size()), max_rows, n);
+  ++n_runs_;
+  CUDA_CHECK(cudaEventRecord(runs_done_.get(), runs_.get()));
+  const int64_t at = n_pairs_ * plan_.n_embd;
+  CUDA_CHECK(cudaMemcpyAsync(pinned_.outputs + at, device_.outputs + at,
+                             static_cast<size_t>(n * plan_.n_embd) * sizeof(float), cudaMemcpyDeviceToHost,
+                             runs_.get()));
+  CUDA_CHECK(cudaEventRecord(batch_done_.get(), runs_.get()));
+  n_pairs_ += n;
+}
+
+const float* CudaExperts::wait() {
+  ET_CHECK(batch_pending_);
+  if (is_kept(Wait::kOutputs)) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
+  batch_pending_ = false;
+  n_runs_ended_ = n_runs_;
+  float ms = 0.0f;
+  run_seconds_ = cudaEventElapsedTime(&ms, batch_begun_.get(), batch_done_.get()) == cudaSuccess ? ms * 1e-3 : 0.0;
+  return pinned_.outputs;
+}
+
+double CudaExperts::measure_link() {
+  constexpr int kCopies = 4;
+  const auto size = static_cast<size_t>(sizes_.staged_bytes);
+  // The first copy finds the link asleep.
+  CUDA_CHECK(cudaMemcpyAsync(device_.staged[0], pinned_.staged[0], size, cudaMemcpyHostToDevice, copies_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kCopies; ++i) {
+    const int b = i % kStagingBuffers;
+    CUDA_CHECK(cudaMemcpyAsync(device_.staged[b], pinned_.staged[b], size, cudaMemcpyHostToDevice, copies_.get()));
+  }
+  CUDA_CHECK(cudaStreamSynchronize(copies_.get()));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(kCopies) * static_cast<double>(size) / std::max(seconds.count(), 1e-9);
+}
+
+bool CudaExperts::recover() noexcept {
+  const bool copied = cudaStreamSynchronize(copies_.get()) == cudaSuccess;
+  const bool ran = cudaStreamSynchronize(runs_.get()) == cudaSuccess;
+  static_cast<void>(cudaGetLastError());
+  batch_pending_ = false;
+  n_runs_ended_ = n_runs_;
+  for (Staging& staging : staging_) staging.in_use = false;
+  for (Slot& slot : slots_) slot.is_waited_for = true;
+  return copied && ran;
+}
+
+}  // namespace expertree::cuda

@@ -1,0 +1,74 @@
+// Memory of a model's experts on the device, and the pinned memory that they come and go through.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpp/backend/device.h"
+#include "cuda/kernels/int8_rows.h"
+#include "cuda/kernels/packed_layout.h"
+#include "cuda/runtime/owned.h"
+
+namespace expertree::cuda {
+
+constexpr int kStagingBuffers = 3;
+
+// What a plan needs to know of all layers together.
+struct ExpertSizes {
+  explicit ExpertSizes(const DeviceExpertsPlan& plan);
+
+  int64_t staged_bytes = 0;  // of the largest expert in the file's layout
+  int64_t n_ff = 0;          // of the widest, rounded up to blocks of 256
+  int64_t n_experts = 0;     // of the layer that has most
+  bool in_blocks[2] = {};    // inputs are needed in int8 blocks of 32, of 256
+  bool hidden_blocks[2] = {};
+  bool scratch = false;      // gate and up of some layer have formats of their own
+};
+
+// A batch of runs: (expert, row) pairs by expert, as launchers want them.
+struct BatchTables {
+  const void** data;  // [n_experts]
+  int32_t* active;    // [n_experts]
+  int32_t* n_active;  // [1]
+  int32_t* begin;     // [n_experts + 1]
+  int32_t* x_row;     // [max_pairs]
+  int32_t* slot;      // [max_pairs]
+
+  static BatchTables take(Carver* carver, int64_t n_experts, int64_t n_pairs);
+};
+
+struct LayerParameters {
+  const float* scales[kExpertMatrices] = {};  // as in DeviceExpertLayer, on the device
+  const float* biases[kExpertMatrices] = {};
+};
+
+// On the device.
+struct DeviceBuffers {
+  DeviceBuffers(const DeviceExpertsPlan& plan, const ExpertSizes& sizes, Carver* carver);
+
+  std::byte* staged[kStagingBuffers];
+  float* inputs;
+  Int8Rows input_rows[2];  // in blocks of 32, of 256
+  float* hidden;
+  float* scratch;
+  void* hidden_rows[2];
+  float* outputs;
+  std::byte* tables;
+  std::vector<LayerParameters> layers;
+  std::vector<std::byte*> slots;
+};
+
+// On the host.
+struct PinnedBuffers {
+  PinnedBuffers(const DeviceExpertsPlan& plan, const ExpertSizes& sizes, Carver* carver);
+
+  std::byte* staged[kStagingBuffers];
+  float* inputs;
+  float* outputs;
+  std::byte* tables;
+};
+
+// Bytes of a batch's tables: those of several runs.
+int64_t table_bytes(const DeviceExpertsPlan& plan, const ExpertSizes& sizes);
+
+}  // namespace expertree::cuda

@@ -1,0 +1,141 @@
+"""Tree attention against the scalar kernel: bits, whatever rows go together."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int64
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from expertree._core import _testing
+from kernels import CudaError, TreeAttention, call, device, load
+from weights import assert_same_bits
+
+
+@dataclass
+class Case:
+    n_heads: int
+    n_kv_heads: int
+    head_dim_k: int
+    head_dim_v: int
+    n_prefix: int
+    tails: list[list[int]]  # of each row, cells from n_prefix on
+    window: int = 0
+    softcap: float = 0.0
+    sinks: bool = False
+    latent: bool = False  # values are the leading elements of the keys
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+        rng = np.random.default_rng(self.n_prefix * 7 + self.n_heads)
+        n_cells = self.n_prefix + 1 + max((max(t, default=0) for t in self.tails), default=0)
+        q = rng.standard_normal((len(self.tails), self.n_heads, self.head_dim_k)).astype(np.float32)
+        k = rng.standard_normal((self.n_kv_heads, n_cells, self.head_dim_k)).astype(np.float32)
+        v = rng.standard_normal((self.n_kv_heads, n_cells, self.head_dim_v)).astype(np.float32)
+        sinks = rng.standard_normal(self.n_heads).astype(np.float32) if self.sinks else None
+        return q, k, k[..., : self.head_dim_v].copy() if self.latent else v, sinks
+
+    def tail_cells(self, row: int) -> np.ndarray:
+        return np.array([self.n_prefix + t for t in self.tails[row]], np.int32)
+
+    def first(self, row: int) -> int:
+        n = self.n_prefix + len(self.tails[row])
+        return max(0, n - self.window) if self.window else 0
+
+
+def attend(case: Case, rows: list[int], n_prefix_on_device: bool = False) -> np.ndarray:
+    q, k, v, sinks = case.arrays()
+    tails = [case.tail_cells(row) for row in rows]
+    longest = max(len(t) for t in tails) + 2
+    padded = np.full((len(rows), longest), -1, np.int32)  # what lies behind a tail must not be read
+    for i, tail in enumerate(tails):
+        padded[i, : len(tail)] = tail
+    with device() as on:
+        keys = on.put(k)
+        args = TreeAttention(
+            q=on.put(q[rows]),
+            k=keys,
+            v=keys if case.latent else on.put(v),
+            k_head_stride=k[0].size,
+            v_head_stride=k[0].size if case.latent else v[0].size,
+            v_cell_stride=case.head_dim_k if case.latent else case.head_dim_v,
+            n_heads=case.n_heads,
+            n_kv_heads=case.n_kv_heads,
+            head_dim_k=case.head_dim_k,
+            head_dim_v=case.head_dim_v,
+            first=on.put(np.array([case.first(row) for row in rows], np.int32)) if case.window else None,
+            n_prefix=case.n_prefix + (70 if n_prefix_on_device else 0),
+            n_prefix_device=on.put(np.array([case.n_prefix], np.int32)) if n_prefix_on_device else None,
+            n_tail=on.put(np.array([len(t) for t in tails], np.int32)),
+            tail=on.put(padded),
+            tail_stride=longest,
+            scale=0.125,
+            softcap=case.softcap,
+            sinks=on.put(sinks),
+            out=on.alloc(len(rows) * case.n_heads * case.head_dim_v * 4),
+        )
+        size = load().et_attention_scratch_bytes
+        size.restype = c_int64
+        scratch = on.alloc(size(ctypes.byref(args), c_int64(len(rows))))
+        on.run("attention", ctypes.byref(args), c_int64(len(rows)), scratch)
+        return on.get(args.out, (len(rows), case.n_heads, case.head_dim_v))
+
+
+def expected(case: Case, row: int) -> np.ndarray:
+    q, k, v, sinks = case.arrays()
+    group = case.n_heads // case.n_kv_heads
+    out = []
+    for head in range(case.n_kv_heads):
+        heads = slice(head * group, (head + 1) * group)
+        out.append(
+            _testing.attend(
+                "scalar", q[row, heads].copy(), k[head], v[head], case.n_prefix, case.tail_cells(row), 0.125,
+                first=case.first(row), softcap=case.softcap, sinks=None if sinks is None else sinks[heads].copy(),
+            )
+        )  # fmt: skip
+    return np.concatenate(out)
+
+
+TREE = [[0], [0, 1], [0, 2], [0, 2, 4], [3], [3, 5, 6, 7, 8]]
+CASES = {
+    "plain": Case(4, 4, 64, 64, 40, TREE),
+    "no prefix": Case(4, 2, 32, 32, 0, TREE),
+    "group of three": Case(6, 2, 80, 80, 31, TREE),
+    "group of sixteen": Case(16, 1, 128, 128, 64, TREE),
+    "window": Case(4, 2, 64, 64, 100, TREE, window=37),
+    "window inside the tail": Case(4, 2, 64, 64, 100, TREE, window=2),
+    "soft cap and sinks": Case(4, 2, 64, 64, 33, TREE, softcap=20.0, sinks=True),
+    "sinks and window": Case(8, 1, 64, 64, 70, TREE, window=33, sinks=True),
+    "latent": Case(10, 1, 72, 64, 50, TREE, latent=True),
+    "narrow": Case(2, 1, 4, 4, 5, TREE),
+    "wide": Case(2, 1, 576, 512, 20, TREE, latent=True),
+    "values of another width": Case(4, 2, 48, 36, 65, TREE),
+    "long": Case(2, 1, 16, 16, 1100, [[0]]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention(name: str, order: str) -> None:
+    case = CASES[name]
+    rows = list(range(len(case.tails)))
+    together = attend(case, rows)
+    for row in rows:
+        assert_same_bits(together[row], expected(case, row), f"{name}, row {row}")
+    assert_same_bits(attend(case, rows[-1:])[0], together[-1], f"{name}: alone")
+    if not case.window:
+        assert_same_bits(attend(case, rows, n_prefix_on_device=True), together, f"{name}: prefix length on the device")
+
+
+def test_many_rows(order: str) -> None:
+    case = Case(4, 2, 32, 32, 10, [[i] for i in range(40)], window=20)
+    got = attend(case, list(range(40)))
+    for row in (0, 17, 39):
+        assert_same_bits(got[row], expected(case, row))
+
+
+def test_what_attention_cannot_be() -> None:
+    with device() as on:
+        for n_heads, n_kv, dim in ((3, 2, 8), (4, 0, 8), (4, 2, 6)):
+            args = TreeAttention(n_heads=n_heads, n_kv_heads=n_kv, head_dim_k=8, head_dim_v=dim, v_cell_stride=dim)
+            with pytest.raises(CudaError):
+                call("attention", ctypes.byref(args), c_int64(1), None, on.stream)

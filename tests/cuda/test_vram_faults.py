@@ -1,0 +1,162 @@
+"""A device that fails, at any call: a typed error, nothing left behind, and the session goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_device import emulated, leaks, library, n_calls, set_up
+from expertree import Cancelled, DeviceError, Error, OutOfMemoryError, _core
+from expertree._core import _testing
+from test_vram import ALL, TOKENS, FetchRule, OnDevice, budgets, expected, same_bits
+
+Tiny = Callable[..., Path]
+# Those that a step makes; "run:" is work that fails on the device, which then is lost.
+STEP_CALLS = (
+    "cudaMemcpyAsync",
+    "cudaEventRecord",
+    "cudaEventSynchronize",
+    "cudaStreamWaitEvent",
+    "cudaEventQuery",
+    "run:kernel",
+    "run:copy",
+)
+LOAD_CALLS = (
+    "cudaGetDeviceCount",
+    "cudaGetDeviceProperties",
+    "cudaMemGetInfo",
+    "cudaMalloc",
+    "cudaMallocHost",
+    "cudaStreamCreateWithFlags",
+    "cudaEventCreateWithFlags",
+    "cudaMemcpyAsync",
+    "cudaStreamSynchronize",
+)
+
+
+@pytest.fixture(autouse=True)
+def _device() -> None:
+    library()
+
+
+@pytest.mark.parametrize("streams", ["lazy", "shuffle"])
+@pytest.mark.parametrize("call", STEP_CALLS)
+def test_a_call_of_a_step_fails(call: str, streams: str, tiny: Tiny) -> None:
+    path = tiny(arch="qwen3moe", format="Q8_0")
+    logits = expected(path, TOKENS[:12])
+    vram = budgets(path)[1]
+    n_failed = 0
+    for nth in (1, 2, 3, 5, 8, 13, 21):
+        with emulated(streams=streams, seed=nth):
+            model = OnDevice(path, vram, fetch=FetchRule.shuffled)
+            model.logits(TOKENS[:4], 2)
+            set_up(fail=f"{call}:{nth}")
+            try:
+                got = model.evaluate(TOKENS[4:8])
+            except Error as error:
+                assert isinstance(error, DeviceError), error
+                assert "the GPU failed: cuda" in str(error)
+                n_failed += 1
+                assert model.stats["errors"] == 1
+                assert model.session.n_tokens == 4
+                got = model.evaluate(TOKENS[4:8])
+            assert same_bits(got, logits[4:8]), nth
+            set_up(fail="")
+            model.session.commit(np.arange(4, dtype=np.int32))
+            assert same_bits(model.evaluate(TOKENS[8:12]), logits[8:12]), nth
+            assert model.stats["is_lost"] == (call.startswith("run:") and model.stats["errors"] > 0)
+            if model.stats["is_lost"]:
+                assert (model.model.experts.states != 3).all()
+                library().expertree_emu_clear_faults()  # as a new process would find it
+            del model
+            assert leaks() == ""
+    assert n_failed > 0
+
+
+@pytest.mark.parametrize("call", LOAD_CALLS)
+def test_a_call_of_loading_fails(call: str, tiny: Tiny) -> None:
+    path = tiny(arch="gpt-oss", format="Q8_0")  # has biases
+    with emulated():
+        before = n_calls(call)
+        OnDevice(path)
+        n = n_calls(call) - before
+    assert n > 0
+    for nth in sorted({1, 2, (n + 1) // 2, n} & set(range(1, n + 1))):
+        with emulated(streams="lazy", fail=f"{call}:{nth}"):
+            with pytest.raises((DeviceError, OutOfMemoryError), match="GPU"):
+                OnDevice(path)
+            assert leaks() == ""
+        with emulated(streams="lazy", fail=f"{call}:{nth}"):
+            model = OnDevice(path, vram_auto=True)
+            assert (model.model.vram is None) == bool(model.model.vram_note)
+            set_up(fail="")
+            assert same_bits(model.logits(TOKENS[:6], 3), expected(path, TOKENS[:6]))
+            del model
+            assert leaks() == ""
+
+
+def test_a_read_that_fails_beside_a_running_device(tiny: Tiny) -> None:
+    """The batch is given up where it stands; the next one is not spoilt by it."""
+    path = tiny(arch="qwen3moe", format="Q8_0")
+    logits = expected(path, TOKENS[:12])
+    for streams in ("lazy", "shuffle"):
+        with emulated(streams=streams, seed=3):
+            faults = _testing.Faults()
+            faults.descriptor = True
+            model = _testing.load_paged(
+                path.as_posix(), faults=faults, vram=budgets(path)[1], budget=ALL, background=False, use_cached=False,
+                fetch=FetchRule.always,
+            )  # fmt: skip
+            session = _core.Session(model, 512, _core.SamplerOptions())
+            chain = np.arange(-1, 3, dtype=np.int32)
+            session.evaluate(TOKENS[:4], chain)
+            session.commit(np.arange(4, dtype=np.int32))
+            faults.fail_every = 2
+            n_failed = 0
+            for _ in range(6):
+                try:
+                    session.evaluate(TOKENS[4:8], chain)
+                    session.rollback()
+                except DeviceError:
+                    n_failed += 1
+            faults.fail_every = 0
+            assert n_failed > 0
+            assert same_bits(session.evaluate(TOKENS[4:8], chain)[0], logits[4:8])
+            del session, model
+            assert leaks() == ""
+
+
+def test_stopping_at_any_moment(tiny: Tiny) -> None:
+    """Cancelled from another thread while experts are read, copied and run; then as if nothing had been."""
+    path = tiny(arch="qwen3moe", format="Q8_0")
+    logits = expected(path, TOKENS)
+    n_stopped = 0
+    with emulated(streams="shuffle", seed=9):
+        model = OnDevice(path, budgets(path)[1], fetch=FetchRule.shuffled, budget=2 * least(path))
+        for i in range(15):
+            stopper = threading.Thread(target=lambda i=i: (time.sleep(0.0005 * i), model.session.cancel()))
+            stopper.start()
+            try:
+                assert same_bits(model.evaluate(TOKENS), logits)
+                model.session.rollback()
+            except Cancelled:
+                n_stopped += 1
+            stopper.join()
+            # A stop that came too late holds for the next call.
+            try:
+                model.evaluate(TOKENS[:1])
+                model.session.rollback()
+            except Cancelled:
+                pass
+        assert same_bits(model.evaluate(TOKENS), logits)
+        del model
+        assert leaks() == ""
+    assert n_stopped > 0
+
+
+def least(path: Path) -> int:
+    return int(OnDevice(path, 0).model.experts.stats["least_bytes"])
