@@ -1,4 +1,5 @@
-"""The device's side by itself: random copies and runs under every order of streams, and each wait taken away. The reference is the same work where each call ends at once (its bits are the CPU's: test_vram.py)."""
+"""The device's side by itself: random copies and runs under every order of streams, and each wait taken away. The
+reference is the same work where each call ends at once (its bits are the CPU's: test_vram.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from expertree._core import _testing
 
 N_EMBD, N_FF, N_EXPERTS, N_SLOTS, N_INPUTS, MAX_PAIRS = 64, 32, 6, 4, 5, 24
 LAYERS = ([("Q8_0", N_FF, N_EMBD), ("Q8_0", N_FF, N_EMBD), ("Q8_0", N_EMBD, N_FF)],) * 2
+
+
 @pytest.fixture(autouse=True)
 def _device() -> None:
     library()
