@@ -23,7 +23,7 @@ from pathlib import Path
 from test_build import environment, make_overlay
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "docs", "python", "tests")
+COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "cuda", "docs", "python", "tests")
 SECONDS = 600  # for the tests of one fault
 
 EXACT = "tests/equivalence/test_exactness.py"
@@ -53,6 +53,8 @@ TRACE = "tests/unit/test_speculation_trace.py"
 COMPARISON = "tests/unit/test_comparison.py"
 PROFILE = "tests/unit/test_profile.py"
 PROFILE_FILES = "tests/unit/test_profile_files.py"
+VRAM = "tests/cuda/test_vram.py"
+VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,22 @@ FAULTS = [Fault(*row) for row in (
     ("paging", "a failed read goes unnoticed", EXPERT_PAGER, "  if (fill.error) {", "  if (false) {", (PAGER,)),
     ("paging", "hints never switch themselves off", "cpp/experts/hint_gate.h",
      "return closed_until_step_ <= step_;", "return true;", (PAGER,)),
+    ("device", "outputs of the device go to the rows in the order in which experts are numbered",
+     "cpp/model/device_mixture.cpp", "for (const int32_t e : on_device_) {",
+     "std::sort(on_device_.begin(), on_device_.end());\n  for (const int32_t e : on_device_) {", (VRAM,)),
+    ("device", "an expert that left the device is still said to be there", "cpp/experts/vram_tier.cpp",
+     "    pager_.set_on_device(evicted_layer, taken.evicted - cache_.key(evicted_layer, 0), false);\n", "", (VRAM,)),
+    ("device", "experts that run on the device may lose their slots to others", "cpp/experts/vram_step.cpp",
+     "    tier.cache_.pin(slot);\n", "", (VRAM,)),
+    ("device", "after a failure the tier trusts what it held", "cpp/experts/vram_tier.cpp",
+     "  cache_.clear();\n", "", (VRAM_FAULTS,)),
+    ("device", "RAM gives up what the device holds last", "cpp/experts/expert_cache.cpp",
+     "if (n_covered_ == 0) return false;", "return false;", (CACHE,)),
+    ("device", "biases of the layer's first expert for all", "cuda/runtime/cuda_experts.cpp",
+     "upload(to.biases[m], matrix.biases, layer.n_experts * matrix.rows)",
+     "upload(to.biases[m], matrix.biases, matrix.rows)", (VRAM,)),
+    ("device", "a batch larger than its buffers is not cut", "cpp/model/device_mixture.cpp",
+     "if (!step.has_room(n_pending + n)) {", "if (!step.has_room(n)) {", (VRAM,)),
     ("paging", "the simulation forgets to tell the policy of hits", "cpp/experts/cache_simulation.cpp",
      "    cache->use(key);\n", "    if (cache->find(key) < 0) cache->use(key);\n", (PAGER,)),
     ("record", "a damaged record is taken", "python/expertree/expert_record.py",
@@ -429,10 +447,15 @@ class Tree:
     def build(self):
         build = self.folder / "build"
         if not (build / "build.ninja").exists():
-            flags = ("-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
+            flags = (
+                "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1",
+                "-DEXPERTREE_CUDA_EMULATED=ON",
+            )
             python = f"-DPython_EXECUTABLE={sys.executable}"
             run(["cmake", "-G", "Ninja", "-S", str(self.folder), "-B", str(build), python, *flags], check=True)
-        run(["cmake", "--build", str(build), "--target", "_core", "-j", str(self.jobs)], check=True)
+        targets = ("_core", "expertree_cuda_emulated")
+        run(["cmake", "--build", str(build), "--target", *targets, "-j", str(self.jobs)], check=True)
         self.variables = environment(make_overlay(build, self.folder))
 
     def instruction_sets(self):

@@ -31,8 +31,10 @@ def make_overlay(build, root):
     shutil.rmtree(overlay, ignore_errors=True)
     (overlay / "expertree").mkdir(parents=True)
     (overlay / "sitecustomize.py").write_text(SITECUSTOMIZE)
-    for path in [*(root / "python/expertree").iterdir(), *modules]:
-        if path.name != "__pycache__" and (path.suffix != ".so" or path in modules):
+    devices = [path for path in build.glob("cuda/libexpertree_cuda*.so") if "tests" not in path.name]
+    libraries = modules + devices
+    for path in [*(root / "python/expertree").iterdir(), *libraries]:
+        if path.name != "__pycache__" and (path.suffix != ".so" or path in libraries):
             (overlay / "expertree" / path.name).symlink_to(path.resolve())
     return overlay
 

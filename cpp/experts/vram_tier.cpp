@@ -13,6 +13,7 @@ namespace {
 constexpr double kFillShare = 0.25;
 constexpr double kExchangeShare = 0.05;
 constexpr int64_t kFirstOffers = 16;  // experts of a step, before a step's time is known
+constexpr int64_t kWorthACopy = 8;  // rows of an expert, before it is known what running one takes here
 constexpr double kUsualStaging = 8e9;  // bytes per second, before it is measured
 constexpr double kStagingKeep = 0.9;
 
@@ -79,7 +80,10 @@ std::vector<int32_t> VramTier::choose(int32_t layer, std::span<const int64_t> n_
       return all;
     case FetchRule::kByCost: break;
   }
-  if (costs_.run_base_seconds == 0.0) return {};  // let the CPU run some first, to know what it takes
+  if (costs_.run_seconds(1) == 0.0) {
+    std::erase_if(all, [&](int32_t i) { return n_rows[static_cast<size_t>(i)] < kWorthACopy; });
+    return all;
+  }
   const auto bytes = static_cast<double>(pager_.layout().file_bytes(layer));
   const auto size_class = static_cast<size_t>(plan_.class_of_layer[static_cast<size_t>(layer)]);
   return split_experts(costs_,

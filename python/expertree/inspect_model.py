@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from expertree.chat_sample import render_sample
+from expertree.device import find_device
 from expertree.errors import DeviceError, ModelFormatError, OutOfMemoryError
 from expertree.expert_plan import MERGED_EXPERTS, ONE_EXPERT, Residency, layer_slots, predict
 from expertree.expert_record import Costs, load_record, record_path
@@ -33,6 +34,7 @@ from expertree.model_description import (
     Tokenizer,
     Verdict,
 )
+from expertree.placement import buffer_bytes, gpu_tier, place
 from expertree.quantity_text import bytes_text, numbers_text
 
 __all__ = ["ModelDescription", "describe", "render"]
@@ -85,6 +87,9 @@ def describe(
     need = replace(
         _need(tensors, facts, experts, min_expert_bytes, n_ctx, cache_types), drafting_bytes=dict(drafting or {})
     )
+    device, why_none = find_device()
+    n_used = 1 if experts is None or experts.n_used is None else max(1, _largest(experts.n_used))
+    buffers = buffer_bytes(facts.arch_int("embedding_length"), facts.arch_int("expert_feed_forward_length"), n_used)
     formats = _formats(tensors)
     parts = [Part(part, Path(part).stat().st_size) for part in reader.paths]
     return ModelDescription(
@@ -107,9 +112,10 @@ def describe(
         tokenizer=_tokenizer(facts, problems),
         need=need,
         memory=memory,
-        tiers=_tiers(need, memory, reader.file_bytes, Path(reader.paths[0])),
+        tiers=[gpu_tier(need, device, why_none), *_tiers(need, memory, reader.file_bytes, Path(reader.paths[0]))],
         verdict=_verdict(facts.architecture, need, memory, formats),
         residency=_residency(Path(reader.paths[0]), tensors, experts, budgets, problems),
+        placement=place(need, experts, memory.available_bytes, device, buffers),
         problems=problems,
     )
 
@@ -336,7 +342,6 @@ def _tiers(need: Need, memory: MachineMemory, file_bytes: int, first_part: Path)
     except OSError:
         free_bytes = None
     return [
-        Tier("GPU", None, None, "no GPU backend in this build"),
         Tier("RAM", _fixed_bytes(need) + need.expert_bytes, memory.available_bytes, ram_note),
         Tier("disk", file_bytes, free_bytes, disk_note),
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from expertree.chat_sample import ChatSample
 from expertree.expert_plan import Residency
-from expertree.model_description import Experts, FormatUse, ModelDescription, Need, Tier, Tokenizer
+from expertree.model_description import Experts, FormatUse, ModelDescription, Need, Placement, Tier, Tokenizer
 from expertree.quantity_text import bytes_text, count_text, numbers_text, safe_text
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def _sections(d: ModelDescription) -> list[tuple[str, list[tuple[str, ...]]]]:
         ("Memory", _need_rows(d.need)),
         ("Experts in memory, by --ram", [_residency_row(row) for row in d.residency]),
         ("This machine", [_tier_row(tier) for tier in d.tiers]),
+        ("Where things go, with --ram auto and --vram auto", [_placement_row(part) for part in d.placement]),
         ("Problems", [(problem,) for problem in d.problems]),
     ]
     return [(title, rows) for title, rows in sections if rows]
@@ -162,6 +163,10 @@ def _tier_row(tier: Tier) -> tuple[str, ...]:
     available = _optional(tier.available_bytes, bytes_text)
     what = "free" if tier.name == "disk" else "available"
     return (tier.name, f"{bytes_text(tier.need_bytes)} in all", f"{available} {what}", tier.note)
+
+
+def _placement_row(part: Placement) -> tuple[str, ...]:
+    return (part.what, part.place, bytes_text(part.size_bytes), part.note)
 
 
 def _optional(value: Any, show: Callable[[Any], str]) -> str:

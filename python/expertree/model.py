@@ -206,8 +206,7 @@ class Model:
         """What the expert pager holds and did: bytes, slots, hits, misses, reads, waiting; {} for a dense model.
 
         budget_bytes is what slots take, all_bytes what all experts would take, least_bytes the smallest `ram` that
-        works. uses = device_hits (on the GPU when a step asked) + hits (in memory then) + late (being read then) +
-        misses.
+        works. uses = device_hits (on the GPU when a step asked) + hits (in memory then) + late (being read) + misses.
         """
         pager = self._core.experts
         return {} if pager is None else dict(pager.stats)

@@ -91,6 +91,16 @@ class Tier:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Where a part of the model would be, with --ram auto and --vram auto."""
+
+    what: str
+    place: str  # "GPU", "RAM" or "disk"
+    size_bytes: int
+    note: str
+
+
+@dataclass(frozen=True)
 class Verdict:
     fits: str  # "ram", "paged", "no" or "unknown"
     text: str
@@ -121,4 +131,5 @@ class ModelDescription:
     tiers: list[Tier]
     verdict: Verdict
     residency: list[Residency] = field(default_factory=list)  # by budget
+    placement: list[Placement] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -14,6 +14,7 @@
 
 #include "cpp/backend/device_library.h"
 #include "cpp/base/error.h"
+#include "cpp/experts/expert_split.h"
 #include "python/src/bind_testing_kernels.h"
 #include "python/src/bindings.h"
 
@@ -98,6 +99,19 @@ class DeviceTrial {
 }  // namespace
 
 void bind_testing_device(nb::module_& m) {
+  m.def(
+      "split_experts",
+      [](double run_base, double run_row, double device_base, double device_row, double copy, double stage,
+         int64_t n_device_experts, int64_t n_device_rows, int64_t most, const std::vector<int64_t>& n_rows) {
+        ExpertCosts costs;
+        costs.run_base_seconds = run_base;
+        costs.run_row_seconds = run_row;
+        costs.device_base_seconds = device_base;
+        costs.device_row_seconds = device_row;
+        return split_experts(costs, {copy, stage, n_device_experts, n_device_rows, most}, n_rows);
+      },
+      "run_base"_a, "run_row"_a, "device_base"_a, "device_row"_a, "copy"_a, "stage"_a, "n_device_experts"_a,
+      "n_device_rows"_a, "most"_a, "n_rows"_a, "Indices of the experts to be copied to the device.");
   nb::class_<DeviceTrial>(m, "DeviceTrial")
       .def(nb::init<const std::string&, const std::vector<std::vector<Matrix>>&, int32_t, int64_t, int64_t, int64_t,
                     int64_t>(),

@@ -67,21 +67,30 @@ void bind_measured_cost(nb::module_& m) {
             t.places.set(layer, expert,
                          state == "missing"     ? ExpertState::kMissing
                          : state == "in flight" ? ExpertState::kInFlight
+                         : state == "on device" ? ExpertState::kOnDevice
                                                 : ExpertState::kResident);
           },
           "layer"_a, "expert"_a, "state"_a)
       .def(
           "set_costs",
-          [](MeasuredUnderTest& t, double read_bytes_per_second, double run_base, double run_row, double step) {
-            t.measured->set_costs({read_bytes_per_second, run_base, run_row, step});
+          [](MeasuredUnderTest& t, double read_bytes_per_second, double run_base, double run_row, double step,
+             double device_base, double device_row) {
+            ExpertCosts costs{read_bytes_per_second, run_base, run_row, step};
+            costs.device_base_seconds = device_base;
+            costs.device_row_seconds = device_row;
+            t.measured->set_costs(costs);
           },
-          "read_bytes_per_second"_a, "run_base"_a, "run_row"_a, "step"_a = 0.0)
+          "read_bytes_per_second"_a, "run_base"_a, "run_row"_a, "step"_a = 0.0, "device_base"_a = 0.0,
+          "device_row"_a = 0.0)
       .def(
           "record",
           [](MeasuredUnderTest& t, int64_t n_rows, int64_t n_experts, int64_t n_expert_rows, double seconds,
-             double wait,
-             double predicted) { t.measured->record({n_rows, n_experts, n_expert_rows, seconds, wait, predicted}); },
-          "n_rows"_a, "n_experts"_a, "n_expert_rows"_a, "seconds"_a, "wait"_a = 0.0, "predicted"_a = 0.0)
+             double wait, double predicted, int64_t n_device_experts, int64_t n_device_rows) {
+            t.measured->record(
+                {n_rows, n_experts, n_expert_rows, seconds, wait, predicted, n_device_experts, n_device_rows});
+          },
+          "n_rows"_a, "n_experts"_a, "n_expert_rows"_a, "seconds"_a, "wait"_a = 0.0, "predicted"_a = 0.0,
+          "n_device_experts"_a = 0, "n_device_rows"_a = 0)
       .def("record_draft", [](MeasuredUnderTest& t, double seconds) { t.measured->record_draft(seconds); })
       .def_prop_ro("correction", [](MeasuredUnderTest& t) { return t.measured->correction(); })
       .def("profile",

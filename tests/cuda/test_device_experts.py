@@ -1,4 +1,5 @@
-"""The device's side by itself: random copies and runs under every order of streams, and each wait taken away. The reference is the same work where each call ends at once (its bits are the CPU's: test_vram.py)."""
+"""The device's side by itself: random copies and runs under every order of streams, and each wait taken away. The
+reference is the same work where each call ends at once (its bits are the CPU's: test_vram.py)."""
 
 from __future__ import annotations
 

@@ -90,13 +90,18 @@ def pairwise(factors: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def load(load_tiny: Loader, arch: str, memory: str = "all", cache: str = "f32", **fields: Any) -> Model:
-    """A tiny model; "paged" leaves it two experts more than a layer uses."""
+    """A tiny model; "paged" leaves it two experts more than a layer uses, and "device" that and half of them on a GPU
+    (EXPERTREE_DEVICE)."""
     spec = {"arch": arch, "format": "Q8_0", "n_ctx": 1024, **fields}
     resident = load_tiny(spec, ram="all", cache_type=cache)
     if memory == "all" or resident.n_experts == 0:
         return resident
     least = resident.experts["least_bytes"]
     slot = resident.experts["all_bytes"] // resident.experts["slots"]
+    if memory == "device":
+        all_on_it = load_tiny(spec, ram="all", vram="all", cache_type=cache).gpu
+        vram = (all_on_it["least_bytes"] + all_on_it["all_bytes"]) // 2
+        return load_tiny(spec, ram=int(least + slot), vram=vram, threads=2, cache_type=cache)
     return load_tiny(spec, ram=int(least + slot), threads=2, cache_type=cache)
 
 

@@ -161,7 +161,9 @@ def test_bad_options(tiny: Callable[..., Path]) -> None:
     refused(path, expertree.InvalidRequestError, "n_ctx", n_ctx=0)
     refused(path, expertree.InvalidRequestError, "ram", ram="lots")
     refused(path, expertree.InvalidRequestError, "policy", policy="fifo")
-    refused(path, expertree.UnsupportedError, "vram", vram=1)
+    refused(path, expertree.InvalidRequestError, "vram", vram="lots")
+    refused(path, expertree.InvalidRequestError, "vram", vram=-1)
+    refused(tiny(arch="qwen3moe"), expertree.DeviceError, "no GPU to keep experts on", vram=1)
     refused(path, expertree.InvalidRequestError, "activations", activations="int4")
 
 

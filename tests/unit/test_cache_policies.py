@@ -77,6 +77,72 @@ def test_a_profile_makes_layer_lfu_start_warm() -> None:
     assert [misses(r, 3, "lru") for r in (requests[:-2], requests)] == [5, 7]
 
 
+# ---- Beside a faster tier
+
+
+def cache_of(n_slots: int, policy: str = "lfu-decay") -> _testing.ExpertCache:
+    cache = _testing.ExpertCache(1, 8, [0], [n_slots], policy)
+    for key in range(n_slots):
+        use(cache, key)
+    return cache
+
+
+def use(cache: _testing.ExpertCache, key: int, why: _testing.FillReason = Why.demand) -> int:
+    """The key evicted for it, -1 for none, -2 when it got no slot."""
+    cache.begin_step()
+    cache.use(key)
+    if cache.find(key) >= 0:
+        return -1
+    slot, evicted = cache.take(key, why)
+    if slot < 0:
+        return -2
+    cache.filled(slot)
+    return int(evicted)
+
+
+def test_what_a_faster_tier_holds_goes_first() -> None:
+    cache = cache_of(3)
+    for _ in range(5):
+        use(cache, 0)
+    cache.set_covered(0, True)
+    assert use(cache, 5) == 0  # although it is used most
+    cache.set_covered(0, False)
+    assert use(cache, 6) != 5
+
+
+def test_an_offer_is_taken_only_if_the_policy_likes_it_better() -> None:
+    cache = cache_of(2)
+    for _ in range(6):
+        use(cache, 0)
+        use(cache, 1)
+    cache.begin_step()
+    cache.begin_step()
+    assert use(cache, 4, Why.offer) == -2
+    for _ in range(20):
+        cache.begin_step()
+        cache.use(4)
+    cache.begin_step()
+    cache.begin_step()
+    assert use(cache, 4, Why.offer) in (0, 1)
+
+
+def test_an_offer_evicts_nothing_that_was_just_used() -> None:
+    cache = cache_of(2, "lru")
+    use(cache, 0)
+    assert use(cache, 4, Why.offer) == 1  # 0 was used in the step before
+    use(cache, 4)
+    use(cache, 0)
+    assert use(cache, 5, Why.offer) == 4
+
+
+def test_a_cleared_cache_is_as_new() -> None:
+    cache = cache_of(3)
+    cache.pin(cache.find(1))
+    cache.clear()
+    assert all(cache.find(key) < 0 for key in range(8))
+    assert [use(cache, key) for key in (5, 6, 7)] == [-1, -1, -1]
+
+
 # ---- Against brute force
 
 

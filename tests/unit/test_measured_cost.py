@@ -44,6 +44,18 @@ def test_prices_by_place() -> None:
     assert cost.expert_prices(1, [0, 1, 2, 3]) == [approx((read, 1.1e-4, 1e-5)) for read in prices]
 
 
+def test_an_expert_on_a_device_costs_what_it_costs_there() -> None:
+    cost = make_cost(device_base=1e-5, device_row=1e-6)
+    cost.place(1, 2, "on device")
+    assert cost.read_seconds(1, 2) == 0.0
+    assert cost.run_seconds(1, 2, 1) == approx(1.1e-5)
+    assert cost.run_seconds(1, 2, 5) == approx(1.5e-5)
+    assert cost.expert_prices(1, [1, 2]) == [approx((0.0, 1.1e-4, 1e-5)), approx((0.0, 1.1e-5, 1e-6))]
+    # What ran there is not taken for work of the CPU.
+    cost.record(1, 10, 10, 5e-3 + 4 * 1.1e-4 + 6 * 1.1e-5, n_device_experts=6, n_device_rows=6)
+    assert cost.base_seconds(1) == approx(5e-3)
+
+
 def test_larger_experts_take_longer() -> None:
     cost = _testing.MeasuredCost([1e6, 3e6], EXPERTS)
     cost.set_costs(1e9, 2e-4, 0.0)
