@@ -213,11 +213,25 @@ def test_a_profile_feeds_the_replayer(tiny: Tiny) -> None:
     n_passes = int(ran.sum())
     assert profile.steps.accepted.sum() >= 3
     assert len(sequence.routed) == sequence.n_positions + len(sequence.tokens)
+    assert len(sequence.tokens) == profile.nodes.verified.sum() + nodes_below_accepted(profile)
     assert columns["accepted"].tolist()[: n_passes - 1] == profile.steps.accepted[ran].tolist()[:-1]
     assert columns["rows"].tolist()[: n_passes - 1] == profile.steps.rows[ran].tolist()[:-1]
     assert columns["experts"].tolist()[: n_passes - 1] == profile.steps.experts_touched[ran].tolist()[:-1]
     plain = Replayer(trace).steps(PLAIN, RecordingMachine("here"))
     assert plain["tokens"].sum() == len(sequence.text) - 1
+
+
+def nodes_below_accepted(profile: Profile) -> int:
+    """Each verified node once for each of its accepted ancestors."""
+    nodes = profile.nodes
+    first = np.searchsorted(nodes.step, nodes.step)
+    n = 0
+    for i in np.flatnonzero(nodes.verified):
+        parent = nodes.parent[i]
+        while parent >= 0:
+            n += int(nodes.accepted[first[i] + parent])
+            parent = nodes.parent[first[i] + parent]
+    return n
 
 
 def test_a_conversation_is_several_sequences(tiny: Tiny) -> None:
