@@ -29,7 +29,8 @@ def on_product(name: str, file: str, old: str, new: str, type_name: str, variant
     return Mutation(name, file, old, new, (source,), PRODUCTS, f"test_products and {type_name}-", variant)
 
 
-DP4A, MMA, FLOAT, ARGS = "product_dp4a.cuh", "product_mma.cuh", "product_float.cuh", "product_args.cuh"
+DP4A, FLOAT, ARGS = "product_dp4a.cuh", "product_float.cuh", "product_args.cuh"
+MMA, FRAGMENTS = "product_mma.cuh", "mma_fragments.cuh"
 W256, W32, WORDS = "weights256.cuh", "weights32.cuh", "weight_words.cuh"
 
 TABLE = [
@@ -99,36 +100,38 @@ TABLE = [
     # mma
     on_product(
         "fragment words change places",
-        MMA,
+        FRAGMENTS,
         "{w.a[2 * s], w.b[2 * s], w.a[2 * s + 1], w.b[2 * s + 1]}",
         "{w.a[2 * s], w.a[2 * s + 1], w.b[2 * s], w.b[2 * s + 1]}",
         "Q4_K",
     ),
-    on_product("activations' words change places", MMA, "{x[2 * s], x[2 * s + 1]}", "{x[2 * s + 1], x[2 * s]}", "Q8_0"),
+    on_product(
+        "activations' words change places", FRAGMENTS, "{x[2 * s], x[2 * s + 1]}", "{x[2 * s + 1], x[2 * s]}", "Q8_0"
+    ),
     on_product(
         "rows' scales change places",
-        MMA,
+        FRAGMENTS,
         "byte_of(scales[i / 2].w[j / 4], j % 4)",
         "byte_of(scales[i % 2].w[j / 4], j % 4)",
         "Q6_K",
     ),
     on_product(
         "columns' scales change places",
-        MMA,
+        FRAGMENTS,
         "const float scale = scales[i % 2][s];",
         "const float scale = scales[i / 2][s];",
         "Q4_0",
     ),
-    on_product("sums are kept from block to block", MMA, "    out->sum[i] = 0;\n", "", "Q3_K"),
-    on_product("minimums are kept from block to block", MMA, "      out->min_sum[i] = 0;\n", "", "Q4_K"),
+    on_product("sums are kept from block to block", FRAGMENTS, "    out->sum[i] = 0;\n", "", "Q3_K"),
+    on_product("minimums are kept from block to block", FRAGMENTS, "      out->min_sum[i] = 0;\n", "", "Q4_K"),
     on_product(
         "minimum added on tensor cores",
-        MMA,
+        FRAGMENTS,
         "__fmaf_rn(-__int2float_rn(out->min_sum[i])",
         "__fmaf_rn(__int2float_rn(out->min_sum[i])",
         "Q2_K",
     ),
-    on_product("padded blocks on tensor cores", MMA, "if (block >= n_blocks) break;", "", "Q5_0"),
+    on_product("padded blocks on tensor cores", FRAGMENTS, "if (block >= n_blocks) break;", "", "Q5_0"),
     on_product("a block ends after every group", MMA, "if (t % 2 == 1) end_block", "end_block", "Q5_K"),
     on_product(
         "columns beyond the last are put out",

@@ -12,6 +12,10 @@ __all__ = ["TABLE", "TESTS", "UNNOTICED", "Mutation"]
 # Which tests a file's mutations are run with: the first key that the file's name starts with.
 TESTS = {
     "product_": "test_products.py test_experts.py",
+    "mma_": "test_products.py test_experts.py",
+    "weight": "test_products.py test_experts.py",
+    "pack": "test_products.py",
+    "quantize": "test_products.py",
     "attention": "test_attention.py",
     "group_slots": "test_experts.py",
     "gated_unit": "test_experts.py",

@@ -148,6 +148,7 @@ ROUTERS = [
     {"gating": "softmax", "n_experts": 128, "n_used": 8, "renormalize": True},
     {"gating": "softmax", "n_experts": 60, "n_used": 4},
     {"gating": "softmax_of_chosen", "n_experts": 32, "n_used": 4},
+    {"gating": "softmax_of_chosen", "n_experts": 64, "n_used": 6, "renormalize": True},
     {"gating": "sigmoid_of_chosen", "n_experts": 16, "n_used": 1},
     {"gating": "sigmoid_of_chosen", "n_experts": 40, "n_used": 6, "renormalize": True},
     {"gating": "softmax", "n_experts": 8, "n_used": 8, "renormalize": True},
