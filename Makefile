@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help chat test bench lint clean
+.PHONY: help chat test bench lint cuda clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # As in pyproject.toml, and the programs that the build runs.
 BUILD_TOOLS := 'scikit-build-core>=1.1' 'nanobind>=2.9' 'cmake>=3.26' ninja
+
+# They read what nvcc made; as in pyproject.toml.
+CUDA_TOOLS := 'nvidia-cuda-cuobjdump==13.2.*' 'nvidia-cuda-nvdisasm==13.2.*'
 
 # MODEL and PROMPT count when they are given to make, not when they happen to be in the environment. They reach the
 # recipe through the environment and unexpanded: quotes and dollar signs mean nothing to make or the shell.
@@ -57,6 +60,11 @@ lint: $(VENV)/built $(VENV)/dev ## style, types, formatting, layers
 	$(BIN)/clang-format --dry-run --Werror $(CXX_TO_FORMAT)
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_kernels.py
+
+cuda: $(VENV)/built ## compile the CUDA backend for all targets and check it; needs nvcc, no GPU
+	@command -v nvcc >/dev/null || { echo 'skipped: the CUDA build, for there is no nvcc'; exit 0; }; \
+	$(INSTALL) $(CUDA_TOOLS) || echo 'no cuobjdump: instructions are not looked at'; \
+	PATH="$(BIN):$$PATH" $(BIN)/python tools/check_cuda_build.py
 
 clean: ## remove .venv and everything built; fetched models stay (expertree models remove NAME)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

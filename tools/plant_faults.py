@@ -31,12 +31,17 @@ SESSION = "tests/unit/test_session.py"
 MOE = "tests/unit/test_moe_cases.py"
 GOLDEN = "tests/golden/test_conformance.py"
 ISA = "tests/isa/test_kernels.py"
+BENCH = "tests/unit/test_bench.py"
+CACHE_ROWS = "tests/isa/test_cache_rows.py"
+CACHE_TYPES = "tests/equivalence/test_cache_types.py"
 THREADS = "tests/unit/test_thread_pool.py"
 READS = "tests/unit/test_async_reader.py"
 CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
+GUARD = "tests/unit/test_guard.py"
+BY_HAND = "tests/unit/test_selectors_by_hand.py"
 MERGED_DRAFTERS = "tests/unit/test_merged_drafters.py"
 JOINT = "tests/equivalence/test_joint_steps.py"
 DRAFTING = "tests/unit/test_drafting.py"
@@ -46,6 +51,8 @@ MTP = "tests/unit/test_mtp.py"
 MOESPEC = "tests/unit/test_moespec.py"
 TRACE = "tests/unit/test_speculation_trace.py"
 COMPARISON = "tests/unit/test_comparison.py"
+PROFILE = "tests/unit/test_profile.py"
+PROFILE_FILES = "tests/unit/test_profile_files.py"
 VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 
@@ -76,6 +83,8 @@ READ_SOURCE = "cpp/io/read_source.cpp"
 EXPERT_CACHE = "cpp/experts/expert_cache.cpp"
 EXPERT_PAGER = "cpp/experts/expert_pager.cpp"
 AVX512 = "cpp/kernels/avx512/"
+WALK = "cpp/kernels/attention_walk.h"
+CACHE_FORMATS = "cpp/model/cache_types.cpp"
 SCALAR = "cpp/kernels/scalar/"
 
 # fmt: off
@@ -93,8 +102,9 @@ FAULTS = [Fault(*row) for row in (
      "if (mode_ == ActivationMode::kReference || args.n_columns > 8) {\n    matmul", (EXACT,)),
     ("batch", "int8 activations of an earlier batch are used again", "cpp/backend/activations.cpp",
      "q8_32_.valid = false;", "q8_32_.valid = q8_32_.valid && rows == 1;", (EXACT,)),
-    ("batch", "rows that attend together see the last one's path", AVX512 + "attention.cpp",
-     "tile_at(rows[r], rows[r].first + begin);", "tile_at(rows[n_rows - 1], rows[r].first + begin);", (EXACT,)),
+    ("batch", "rows that attend together see the last one's path", WALK,
+     "tile_at<Isa>(rows[r], rows[r].first + begin, &decoded);",
+     "tile_at<Isa>(rows[n_rows - 1], rows[r].first + begin, &decoded);", (EXACT,)),
     # Trees.
     ("tree", "position = committed length + row number", FORWARD,
      "pass.batch->depths[at], pass", "i, pass", (EXACT,)),
@@ -103,7 +113,7 @@ FAULTS = [Fault(*row) for row in (
     ("tree", "a later root sees the first one's cell", STATE,
      "if (path.tail.empty() && path.n_prefix == cell(r)) {", "if (path.tail.empty()) {", (EXACT,)),
     ("commit", "moving a cell forgets its values", STATE,
-     "  v_planes_.each(v_.as<float>(), n_cells_, move);\n", "", (EXACT,)),
+     "  move(v_planes_, v_.data());\n", "", (EXACT,)),
     ("commit", "cells are moved last one first", STATE,
      "  for (const int32_t row : path) {\n    if (cell(row) != to) move_cell(cell(row), to);\n    ++to;\n  }",
      "  for (size_t i = path.size(); i-- > 0;) move_cell(cell(path[i]), to + static_cast<int64_t>(i));\n"
@@ -121,6 +131,20 @@ FAULTS = [Fault(*row) for row in (
      "  copy->pending_ = pending_;\n", "  copy->pending_.assign(pending_.size(), 0);\n", (EXACT,)),
     ("branch", "the pending rows' cells are not copied", STATE,
      "const int64_t used = n_committed_ + n_pending();", "const int64_t used = n_committed_;", (EXACT,)),
+    # Keys and values in F16 and Q8_0.
+    ("cache", "what lies decoded in a slot is taken for any cell", WALK,
+     "decoded->cell[slot] != cell;", "decoded->cell[slot] < 0;", (CACHE_ROWS, CACHE_TYPES)),
+    ("cache", "Q8_0: a head's last, shorter block is not written", CACHE_FORMATS,
+     "begin < n; begin += kBlock", "begin + kBlock <= n; begin += kBlock", (CACHE_ROWS,)),
+    ("cache", "what is too large for the format becomes infinity", CACHE_FORMATS,
+     "  if (!fits) require_not_finite(x, head_dim, type);\n", "", (CACHE_ROWS,)),
+    ("cache", "F16 keys are cut off instead of rounded", AVX512 + "elementwise.cpp",
+     "_mm512_cvtps_ph(load(x + i, mask), _MM_FROUND_TO_NEAREST_INT)",
+     "_mm512_cvtps_ph(load(x + i, mask), _MM_FROUND_TO_ZERO)", (CACHE_ROWS,)),
+    ("cache", "a branched session keeps F32", STATE,
+     "SequenceState copy(h, n_ctx_, cache_types());", "SequenceState copy(h, n_ctx_, {});", (CACHE_TYPES,)),
+    ("cache", "values are kept as keys are", "cpp/model/model.cpp",
+     "cache_types_(cache_types)", "cache_types_({cache_types.keys, cache_types.keys})", (BENCH,)),
     # Threads.
     ("threads", "a product's last, smaller task is dropped", BACKEND,
      "for (int64_t r = 0; r < rows; r += step) {", "for (int64_t r = 0; r == 0 || r + step <= rows; r += step) {",
@@ -291,6 +315,13 @@ FAULTS = [Fault(*row) for row in (
      "lossless() const override { return false; }", "lossless() const override { return true; }", (MOESPEC,)),
     ("moespec", "the budget does not reach the router", SESSION_STEP,
      "      wanted_.most_experts = speculation()->most_experts();\n", "", (MOESPEC,)),
+    # The guard of residency, and its acceptance by depth.
+    ("guard", "plain decoding would have missed nothing", "cpp/spec/back_off.cpp",
+     "- outcome.kept_misses * plain_miss)", ")", (GUARD,)),
+    ("guard", "credit has no end", "cpp/spec/back_off.cpp",
+     "std::max(-kMostCredit, account_ + std", "(account_ + std", (BY_HAND,)),
+    ("guard", "all depths have one map", "cpp/spec/acceptance_fit.cpp",
+     "+ offset_ + deviation(depth));", "+ offset_);", (GUARD,)),
     # Several drafters in a tree.
     ("merged", "a node's score is the last drafter's alone", MERGED,
      "scores[static_cast<size_t>(place[v])] += weights_", "scores[static_cast<size_t>(place[v])] = weights_",
@@ -300,8 +331,8 @@ FAULTS = [Fault(*row) for row in (
     ("merged", "every drafter is shown the first one's layers", MERGED,
      "for (const size_t place : taps_[p]) {", "for (const size_t place : taps_[0]) {", (MERGED_DRAFTERS,)),
     # Several sessions in a pass.
-    ("together", "all rows see the first sequence's keys and values", FORWARD,
-     "rows.push_back({pass.state, i,", "rows.push_back({sequences.front().state, i,", (JOINT,)),
+    ("together", "all rows leave their keys with the first sequence", "cpp/model/attention_block.cpp",
+     "SequenceState& state = *chunk.row(r).state;", "SequenceState& state = *chunk.row(0).state;", (JOINT,)),
     ("together", "a later sequence's decays are the first one's", DELTA_NET,
      "rows[i] = row(b, i, gates(sequence.at + i),", "rows[i] = row(b, i, gates(i),", (JOINT,)),
     ("together", "every sequence is given the first one's logits", FORWARD,
@@ -337,6 +368,40 @@ FAULTS = [Fault(*row) for row in (
     ("comparison", "Ctrl-C loses what was measured", "python/expertree/comparison/runner.py",
      "            self.findings.interrupted = True\n", "            self.findings = Findings(interrupted=True)\n",
      (COMPARISON,)),
+    ("profile", "waiting for experts counts as running them", "cpp/model/moe_block.cpp",
+     "    const ZoneScope zone(chunk.timeline, Zone::kWait, layer);\n    return lease.next", "    return lease.next",
+     (PROFILE,)),
+    ("profile", "time of a zone inside another one counts twice", "cpp/profile/timeline.h",
+     "    since_ns_ = now;\n    return before;",
+     "    if (place.zone != Zone::kWait) since_ns_ = now;\n    return before;",
+     (PROFILE,)),
+    ("profile", "a step begins when its tree has been drafted", "cpp/profile/profiler.cpp",
+     "const int64_t begin = timeline.begin_ns() +",
+     "const int64_t begin = timeline.begin_ns() + timeline.zone_ns()[0] +",
+     (PROFILE,)),
+    ("profile", "over-read is not counted", "cpp/io/read_source.cpp",
+     "overread_bytes_ += complete ? n_read - range.asked_bytes : n_read;", "overread_bytes_ += complete ? 0 : n_read;",
+     (PROFILE,)),
+    ("profile", "direct reads count what was asked for", "cpp/io/read_source.cpp",
+     "  disk_bytes_ += n_read;\n", "  disk_bytes_ += complete ? range.asked_bytes : n_read;\n", (PROFILE,)),
+    ("profile", "routing of the chunk's first rows", "cpp/profile/row_recorder.cpp",
+     "const size_t first = tokens_.size() - static_cast<size_t>(n_last_rows_);", "const size_t first = 0;", (PROFILE,)),
+    ("profile", "the first session of a shared call answers for all of it", "cpp/profile/profiler.cpp",
+     "int64_t of(int64_t n) const { return n * end / all - n * begin / all; }",
+     "int64_t of(int64_t n) const { return begin == 0 ? n : 0; }", (PROFILE,)),
+    ("profile", "events go on beyond their limit", "cpp/profile/profiler.cpp",
+     "std::ssize(timeline.events()) > max_events_", "0 > max_events_ * 64", (PROFILE,)),
+    ("profile", "a failed call is a step", "cpp/engine/call_profile.cpp",
+     "if (part->finished) finished.push_back", "finished.push_back", (PROFILE,)),
+    ("profile", "a replay begins with an empty cache", "python/expertree/profile/budgets.py",
+     "initial: Bools = self._profile.experts.initial.copy()", "initial: Bools = self._profile.experts.initial & False",
+     (PROFILE_FILES,)),
+    ("profile", "waiting is all of reading", "python/expertree/profile/budgets.py",
+     "np.maximum(0.0, misses * read_seconds - hidden).sum()", "(misses * read_seconds).sum() * 2", (PROFILE_FILES,)),
+    ("profile", "the tree below an accepted node is the whole tree", "python/expertree/profile/draft_trace.py",
+     "            below = {top: -1}\n", "            below = {top: -1, -1: -1}\n", (PROFILE_FILES,)),
+    ("profile", "reuse counts the expert itself", "python/expertree/profile/reuse.py",
+     "distances.append(len(order) - 1 - at)", "distances.append(len(order) - at)", (PROFILE_FILES,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
      "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]

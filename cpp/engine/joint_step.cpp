@@ -9,6 +9,7 @@
 
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
+#include "cpp/engine/call_profile.h"
 #include "cpp/engine/pass_experts.h"
 #include "cpp/engine/session_step.h"
 
@@ -186,10 +187,11 @@ std::vector<SessionOutcome> step_together(std::span<Session* const> sessions, st
                                           int64_t max_rows) {
   check_sessions(sessions, max_rows);
   ET_CHECK(sessions.size() == requests.size());
+  CallProfile profile(sessions[0]->model());
   std::vector<std::unique_ptr<SessionStep>> owned;
   Steps steps;
   for (size_t i = 0; i < sessions.size(); ++i) {
-    owned.push_back(std::make_unique<SessionStep>(*sessions[i], requests[i]));
+    owned.push_back(std::make_unique<SessionStep>(*sessions[i], requests[i], profile));
   }
   for (const auto& step : owned) {
     step->begin();
@@ -213,6 +215,7 @@ std::vector<SessionOutcome> step_together(std::span<Session* const> sessions, st
     pass.after = pager_stats(model);
     settle_pass(steps, experts, pass, pass_us);
   }
+  profile.close();
   std::vector<SessionOutcome> outcomes;
   for (const auto& step : owned) outcomes.push_back({step->take_record(), step->error()});
   return outcomes;

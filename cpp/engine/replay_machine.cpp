@@ -71,6 +71,21 @@ double ReplayMemory::fetch_seconds(int32_t layer, int32_t expert) const {
   return is_behind ? machine_.fetch_seconds[l] : machine_.disk_seconds[l];
 }
 
+int64_t ReplayMemory::missing(const ExpertSets& sets, std::span<const int64_t> rows) const {
+  std::vector<bool> seen(static_cast<size_t>(n_experts_));
+  int64_t n = 0;
+  for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
+    std::fill(seen.begin(), seen.end(), false);
+    for (const int64_t row : rows) {
+      for (const int32_t expert : sets.of(row, layer)) {
+        if (!seen[static_cast<size_t>(expert)] && fetch_seconds(layer, expert) > 0.0) ++n;
+        seen[static_cast<size_t>(expert)] = true;
+      }
+    }
+  }
+  return n;
+}
+
 ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t> rows) {
   ReplayedPass pass;
   const auto n_rows = std::min(rows.size(), machine_.base_seconds.size());

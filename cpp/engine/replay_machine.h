@@ -49,6 +49,8 @@ class ReplayMemory {
 
   // Seconds until the expert can run; 0 when it is there.
   double fetch_seconds(int32_t layer, int32_t expert) const;
+  // Experts that these rows of the sets use and that are not where experts run, each once.
+  int64_t missing(const ExpertSets& sets, std::span<const int64_t> rows) const;
   // One pass of these rows of the sets.
   ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows);
 

@@ -7,6 +7,7 @@
 
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
+#include "cpp/engine/call_profile.h"
 #include "cpp/engine/joint_step.h"
 #include "cpp/engine/session_step.h"
 
@@ -26,6 +27,7 @@ int64_t checked_context(int64_t n_ctx) {
 
 Session::Session(std::shared_ptr<Model> model, int64_t n_ctx, const SamplerOptions& options)
     : model_(std::move(model)),
+      id_(model_->next_session_id()),
       state_(model_->new_state(checked_context(n_ctx))),
       sampler_options_(options),
       sampler_(options, model_->hyperparameters().n_vocab) {}
@@ -60,6 +62,7 @@ void Session::check_stop(bool consume) {
 
 void Session::forward(const TokenBatch& batch, Keep keep, ForwardRequest request, ForwardResult* result) {
   request.check_stop = [this] { check_stop(true); };
+  request.recorders = recorders_;
   state_.begin(batch, keep);
   try {
     model_->forward(state_, batch, request, result);
@@ -79,8 +82,14 @@ void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
   forward(batch, Keep::kAll, std::move(request), &result);
   std::vector<int32_t> path(tokens.size());
   std::iota(path.begin(), path.end(), 0);
-  state_.commit(path);
-  if (speculation_ != nullptr) speculation_->observe(batch, result, path);
+  {
+    const ZoneScope zone(recorders_.timeline, Zone::kCommit);
+    state_.commit(path);
+  }
+  if (speculation_ != nullptr) {
+    const ZoneScope zone(recorders_.timeline, Zone::kDraft);
+    speculation_->observe(batch, result, path);
+  }
   if (logits != LogitRows::kNone) last_logits_ = std::move(result.logits);
 }
 
@@ -114,6 +123,7 @@ void Session::catch_up() {
   const int64_t n_run = state_.n_committed();
   if (n_seen == n_run) return;
   ET_CHECK(n_seen < n_run);  // truncate has it forget
+  const ZoneScope zone(recorders_.timeline, Zone::kDraft);
   if (!speculation_->needs_features()) {
     speculation_->observe(std::span(tokens_).subspan(static_cast<size_t>(n_seen), static_cast<size_t>(n_run - n_seen)));
     return;
@@ -139,11 +149,15 @@ void Session::prefill(std::span<const int32_t> tokens) {
                                                 "; shorten it, or load the model with a larger context (--ctx)");
   }
   const int64_t start = now_us();
+  CallProfile profile(*model_);
+  profile.attach(&recorders_, id_, std::ssize(tokens_));
   catch_up();
   std::vector<int32_t> to_run(tokens_.begin() + state_.n_committed(), tokens_.end());
   to_run.insert(to_run.end(), tokens.begin(), tokens.end());
   if (tokens.empty()) TokenBatch::make(tokens, {}, 1);  // says that there are none
   append(to_run);
+  profile.finish(0, StepKind::kPrefill, tokens, state_, nullptr);
+  profile.close();
   std::lock_guard<std::mutex> lock(shown_mutex_);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   stats_.prefill_us += now_us() - start;
@@ -163,6 +177,8 @@ void Session::set_speculation(std::unique_ptr<Drafter> drafter, std::unique_ptr<
   speculation_ = drafter == nullptr ? nullptr
                                     : std::make_unique<Speculation>(model_, std::move(drafter), std::move(selector),
                                                                     std::move(predictor), limits);
+  const std::lock_guard<std::mutex> lock(shown_mutex_);
+  stats_.drafter_bytes = speculation_ == nullptr ? 0 : speculation_->memory_bytes();
 }
 
 CostProfile Session::cost_profile() const {
@@ -189,6 +205,8 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   const Busy busy(busy_);
   require_nothing_pending();
   const TokenBatch batch = TokenBatch::make(tokens, parents, model_->hyperparameters().n_vocab);
+  CallProfile profile(*model_);
+  profile.attach(&recorders_, id_, std::ssize(tokens_));
   catch_up();
   run_up_to(static_cast<int64_t>(tokens_.size()));
   ForwardRequest request;
@@ -197,6 +215,8 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   forward(batch, Keep::kAnyPath, std::move(request), &result);
   pending_ = batch.tokens;
   pending_logits_ = result.logits;
+  profile.finish(0, StepKind::kEvaluate, {}, state_, nullptr);
+  profile.close();
   return result;
 }
 

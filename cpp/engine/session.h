@@ -30,6 +30,7 @@ struct SessionStats {
   int64_t decode_us = 0;  // drafting and selecting included
   int64_t draft_us = 0;
   int64_t select_us = 0;
+  uint64_t drafter_bytes = 0;  // weights of the drafter, which other sessions may share, and its state
 };
 
 class SessionStep;
@@ -42,6 +43,8 @@ class Session {
   Model& model() const { return *model_; }
   const std::shared_ptr<Model>& shared_model() const { return model_; }
   int64_t n_ctx() const { return state_.n_ctx(); }
+  // Unique among the model's sessions; profiles call a session by it.
+  int64_t id() const { return id_; }
   // All tokens so far, in order. The last one may not have been run yet (a token just sampled).
   // These three may be asked from any thread, while a call runs, too.
   std::vector<int32_t> tokens() const;
@@ -101,6 +104,7 @@ class Session {
   void drop_pending();
 
   std::shared_ptr<Model> model_;
+  const int64_t id_;
   SequenceState state_;
   SamplerOptions sampler_options_;
   Sampler sampler_;
@@ -114,6 +118,7 @@ class Session {
   std::vector<float> pending_logits_;
   std::unique_ptr<Speculation> speculation_;  // nullptr: plain steps
   ForwardResult verified_;                    // of the last speculative step; its memory serves the next one
+  CallRecorders recorders_;  // of the running call
   std::atomic<bool> cancelled_{false};
   mutable std::atomic<bool> busy_{false};
   std::function<void()> interrupt_check_;

@@ -15,8 +15,13 @@ Busy::Busy(std::atomic<bool>& flag) : flag_(flag) {
               "the session is already running a call from another thread; wait for it, or use a session per thread");
 }
 
-SessionStep::SessionStep(Session& session, const StepRequest& request)
-    : session_(session), busy_(session.busy_), request_(request), start_us_(now_us()) {}
+SessionStep::SessionStep(Session& session, const StepRequest& request, CallProfile& profile)
+    : session_(session),
+      busy_(session.busy_),
+      request_(request),
+      profile_(profile),
+      part_(profile.attach(&session.recorders_, session.id_, std::ssize(session.tokens_))),
+      start_us_(now_us()) {}
 
 template <typename Phase>
 void SessionStep::guarded(const Phase& phase) noexcept {
@@ -50,6 +55,7 @@ void SessionStep::begin() noexcept {
     if (session_.state_.n_committed() == n_tokens) return sample();
     session_.run_up_to(n_tokens - 1);
     if (speculation() != nullptr) {
+      const ZoneScope zone(recorders().timeline, Zone::kDraft);
       const int64_t room = std::min(request_.max_tokens - 1, session_.n_ctx() - n_tokens);
       speculation()->draft(session_.tokens_, room, session_.sampler_, &record_);
     }
@@ -59,6 +65,7 @@ void SessionStep::begin() noexcept {
 
 // The last token has been run already.
 void SessionStep::sample() {
+  const ZoneScope zone(recorders().timeline, Zone::kSample);
   const int64_t start = now_us();
   const auto n_tokens = static_cast<int64_t>(session_.tokens_.size());
   const int32_t token =
@@ -69,12 +76,14 @@ void SessionStep::sample() {
 }
 
 void SessionStep::predict() noexcept {
+  const ZoneScope zone(recorders().timeline, Zone::kPredict);
   guarded([this] {
     if (speculation() != nullptr) speculation()->predict(session_.tokens_.back(), &record_);
   });
 }
 
 void SessionStep::choose(const SharedPass& others) noexcept {
+  const ZoneScope zone(recorders().timeline, Zone::kSelect);
   guarded([&] { speculation()->choose(others, &record_); });
 }
 
@@ -84,6 +93,7 @@ SharedRows SessionStep::shared_rows() const {
 }
 
 void SessionStep::settle(const SharedPass& others, bool known) noexcept {
+  const ZoneScope zone(recorders().timeline, Zone::kSelect);
   guarded([&] {
     if (speculation() == nullptr || record_.tree.size() == 0) return;
     speculation()->hint_experts(record_);
@@ -101,6 +111,8 @@ std::optional<SequencePass> SessionStep::prepare(bool routing, bool alone) noexc
       wanted_.most_experts = speculation()->most_experts();
     }
     wanted_.routing = wanted_.routing || routing;
+    wanted_.recorders = recorders();
+    if (recorders().rows != nullptr) recorders().rows->mark();
     wanted_.check_stop = [this, alone] { session_.check_stop(alone); };
     session_.state_.begin(batch_, speculation() != nullptr ? Keep::kAnyPath : Keep::kAll);
   });
@@ -108,7 +120,13 @@ std::optional<SequencePass> SessionStep::prepare(bool routing, bool alone) noexc
   return SequencePass{&session_.state_, &batch_, &wanted_, &session_.verified_};
 }
 
+void SessionStep::roll_back() noexcept {
+  session_.state_.rollback();
+  if (recorders().rows != nullptr) recorders().rows->drop();
+}
+
 void SessionStep::verify() noexcept {
+  const ZoneScope zone(recorders().timeline, Zone::kSample);
   guarded([this] {
     try {
       path_ = expertree::verify(record_.tree, record_.selected, session_.verified_.logits.data(), session_.tokens_,
@@ -121,6 +139,7 @@ void SessionStep::verify() noexcept {
 }
 
 void SessionStep::finish(const PassRecord& pass, int64_t pass_us) noexcept {
+  const ZoneScope zone(recorders().timeline, Zone::kCommit);
   guarded([&] {
     const int64_t start = now_us();
     const int64_t n_before = session_.state_.n_committed();
@@ -135,7 +154,10 @@ void SessionStep::finish(const PassRecord& pass, int64_t pass_us) noexcept {
     record_.n_pass_experts = pass.n_experts;
     record_.verify_seconds = static_cast<double>(pass_us + now_us() - start) * 1e-6;
     try {
-      if (speculation() != nullptr) speculation()->learn(batch_, session_.verified_, path_.rows, pass, &record_);
+      if (speculation() != nullptr) {
+        const ZoneScope learning(recorders().timeline, Zone::kDraft);
+        speculation()->learn(batch_, session_.verified_, path_.rows, pass, &record_);
+      }
       append();
     } catch (...) {
       session_.state_.truncate(n_before);
@@ -147,6 +169,8 @@ void SessionStep::finish(const PassRecord& pass, int64_t pass_us) noexcept {
 }
 
 void SessionStep::append() {
+  const StepKind kind = speculation() == nullptr ? StepKind::kDecode : StepKind::kSpeculate;
+  profile_.finish(part_, kind, record_.tokens, session_.state_, &record_);
   const std::lock_guard<std::mutex> lock(session_.shown_mutex_);
   session_.tokens_.insert(session_.tokens_.end(), record_.tokens.begin(), record_.tokens.end());
   SessionStats& stats = session_.stats_;
@@ -158,6 +182,7 @@ void SessionStep::append() {
   stats.n_accepted += std::ssize(record_.accepted);
   stats.draft_us += static_cast<int64_t>(record_.draft_seconds * 1e6);
   stats.select_us += static_cast<int64_t>(record_.select_seconds * 1e6);
+  if (speculation() != nullptr) stats.drafter_bytes = speculation()->memory_bytes();
   is_done_ = true;
 }
 

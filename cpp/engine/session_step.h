@@ -7,6 +7,7 @@
 #include <exception>
 #include <optional>
 
+#include "cpp/engine/call_profile.h"
 #include "cpp/engine/session.h"
 
 namespace expertree {
@@ -25,8 +26,11 @@ class Busy {
 
 class SessionStep {
  public:
-  // Throws kInvalidRequest when the session is busy. What the request refers to must stay.
-  SessionStep(Session& session, const StepRequest& request);
+  // Throws kInvalidRequest when the session is busy. What the request refers to must stay, and so must the profile.
+  SessionStep(Session& session, const StepRequest& request, CallProfile& profile);
+  ~SessionStep() { profile_.detach(part_); }
+  SessionStep(const SessionStep&) = delete;
+  SessionStep& operator=(const SessionStep&) = delete;
 
   // Runs what must be run before, and drafts; a session that needs no pass, because its last token has been run already,
   // samples. Nothing but the session itself is looked at.
@@ -48,7 +52,7 @@ class SessionStep {
   // Keeps the path and learns from it.
   void finish(const PassRecord& pass, int64_t pass_us) noexcept;
   // Forgets the pending rows, if there are any.
-  void roll_back() noexcept { session_.state_.rollback(); }
+  void roll_back() noexcept;
   void fail(std::exception_ptr error) noexcept;
 
   const std::exception_ptr& error() const { return error_; }
@@ -62,6 +66,7 @@ class SessionStep {
   Speculation* speculation() const { return session_.speculation_.get(); }
 
  private:
+  CallRecorders& recorders() { return session_.recorders_; }
   template <typename Phase>
   void guarded(const Phase& phase) noexcept;
   void sample();
@@ -70,6 +75,8 @@ class SessionStep {
   Session& session_;
   Busy busy_;
   StepRequest request_;
+  CallProfile& profile_;
+  size_t part_;  // of the profile
   int64_t start_us_;
   bool runs_ = false;
   bool is_done_ = false;

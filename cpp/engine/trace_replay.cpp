@@ -139,6 +139,8 @@ class Replay {
     step.n_rows = std::ssize(selected) + 1;
     step.n_tokens = path.n_tokens;
     step.n_accepted = std::ssize(path.accepted);
+    const auto misses = static_cast<double>(memory_.missing(position.routed, rows_of(selected)));
+    const auto kept_misses = static_cast<double>(memory_.missing(position.routed, rows_of(path.accepted)));
     step.pass = memory_.pass(position.routed, rows_of(selected));
     if (tree.size() > 0) cost->learned().record_draft(step.draft_seconds);
     record(step.pass, position.routed, step.n_rows, step.predicted_seconds, cost);
@@ -147,7 +149,8 @@ class Replay {
       for (const int32_t v : path.accepted) {
         accepted.push_back(static_cast<int32_t>(std::ranges::lower_bound(drafted.nodes, v) - drafted.nodes.begin()));
       }
-      selector->observe({&tree, chosen, accepted, step.draft_seconds, step.pass.seconds});
+      selector->observe({&tree, chosen, accepted, step.draft_seconds, step.pass.seconds, step.pass.wait_seconds, misses,
+                         kept_misses});
     }
     return step;
   }

@@ -57,6 +57,7 @@ SimulationResult simulate_cache(const ExpertCache::Shape& shape, const std::stri
       result.n_uses += static_cast<int64_t>(experts.size());
       result.n_hits += static_cast<int64_t>(experts.size()) - n_missing;
       result.n_misses[static_cast<size_t>(layer)] += n_missing;
+      result.step_misses.push_back(static_cast<int32_t>(n_missing));
     }
   }
   return result;

@@ -17,6 +17,7 @@ struct SimulationResult {
   int64_t n_uses = 0;                // experts that steps needed
   int64_t n_hits = 0;                // that were in memory
   std::vector<int64_t> n_misses;     // [n_layers]
+  std::vector<int32_t> step_misses;  // [n_steps][n_layers]
 };
 
 // One layer of a step that needs these experts (each once); cache->begin_step() comes before a step's first layer.

@@ -34,6 +34,7 @@ int32_t ExpertPager::take(ExpertKey key, FillReason reason) {
   set_state(key, ExpertState::kInFlight);
   Fill& fill = fills_[static_cast<size_t>(taken.slot)];
   fill = {};
+  fill.reason = reason;
   if (options_.poison) {
     const auto size_class = static_cast<size_t>(cache_.class_of(key));
     std::memset(memory_[static_cast<size_t>(taken.slot)], 0xff, layout_.slot_bytes()[size_class]);
@@ -61,9 +62,11 @@ void ExpertPager::release(int32_t slot) {
 
 void ExpertPager::start(std::span<const int32_t> slots) {
   for (const int32_t slot : slots) {
-    fills_[static_cast<size_t>(slot)].n_pieces_left = kNumProjections;
+    Fill& fill = fills_[static_cast<size_t>(slot)];
+    fill.n_pieces_left = kNumProjections;
+    fill.began_ns = now_ns();
     ++n_flight_;
-    meter_.started(now_us());
+    meter_.started(fill.began_ns / 1000);
   }
   // By projection: in most files those of a layer's experts lie side by side.
   for (int32_t p = 0; p < kNumProjections; ++p) {
@@ -142,6 +145,11 @@ ExpertPager::ReadError ExpertPager::read_error(const std::exception_ptr& error) 
   }
 }
 
+void ExpertPager::record_read(ExpertKey key, const Fill& fill, int64_t end_ns) {
+  const uint64_t size = layout_.file_bytes(cache_.layer_of(key));
+  activity_->reads.push_back({key, fill.reason, fill.error.has_value(), size, fill.began_ns, end_ns});
+}
+
 // Called by the reader, on a thread of its own.
 void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
   const auto slot = static_cast<int32_t>(ticket / kTicketStep);
@@ -152,9 +160,11 @@ void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
   const ExpertKey key = cache_.key_in(slot);
   --n_flight_;
   ++counts_.n_reads;
+  const int64_t now = now_ns();
+  if (activity_ != nullptr) record_read(key, fill, now);
   if (fill.error) {
     ++counts_.n_failed_reads;
-    meter_.ended(now_us(), 0);
+    meter_.ended(now / 1000, 0);
     if (cache_.pins(slot) == 0) {
       // Nobody waits: who needs it reads it again and learns more.
       if (n_fill_failures_++ == 0) fill_error_ = fill.error;
@@ -162,7 +172,7 @@ void ExpertPager::piece_done(uint64_t ticket, const std::exception_ptr& error) {
     }
     cache_.failed(slot);
   } else {
-    meter_.ended(now_us(), layout_.file_bytes(cache_.layer_of(key)));
+    meter_.ended(now / 1000, layout_.file_bytes(cache_.layer_of(key)));
     cache_.filled(slot);
     set_state(key, ExpertState::kResident);
   }
@@ -215,8 +225,7 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
   if (tracing_step_) trace_->add(experts);
 }
 
-ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> used,
-                                 std::span<const int32_t> on_device) {
+ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> used, std::span<const int32_t> on_device) {
   ExpertLease lease(this, moe_layer);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -224,14 +233,22 @@ ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> use
     counts_.n_uses += static_cast<int64_t>(used.size());
     counts_.n_device_hits += static_cast<int64_t>(on_device.size());
     for (const int32_t expert : used) {
-      if (std::find(on_device.begin(), on_device.end(), expert) != on_device.end()) continue;
-      const int32_t slot = cache_.find(cache_.key(moe_layer, expert));
+      const ExpertKey key = cache_.key(moe_layer, expert);
+      const bool is_on_device = std::find(on_device.begin(), on_device.end(), expert) != on_device.end();
+      const int32_t slot = cache_.find(key);
+      const bool is_ready = slot >= 0 && cache_.state(slot) == SlotState::kReady;
+      if (activity_ != nullptr) {
+        PagerActivity& a = *activity_;
+        auto& counts = is_on_device || is_ready ? a.n_hits : slot < 0 ? a.n_misses : a.n_late;
+        ++counts[static_cast<size_t>(key)];
+      }
+      if (is_on_device) continue;
       if (slot < 0) {
         ++counts_.n_misses;
         lease.unplaced_.push_back(expert);
         continue;
       }
-      ++(cache_.state(slot) == SlotState::kReady ? counts_.n_hits : counts_.n_late);
+      ++(is_ready ? counts_.n_hits : counts_.n_late);
       cache_.pin(slot);
       lease.waiting_.push_back({expert, slot});
     }
@@ -320,6 +337,10 @@ PagerStats ExpertPager::stats() const {
   stats.n_resident = n_resident_;
   stats.n_steps = n_steps_;
   stats.bytes_read = meter_.total_bytes();
+  const ReadCounts read = async_->counts();
+  stats.bytes_from_disk = read.disk_bytes;
+  stats.bytes_overread = read.overread_bytes;
+  stats.bytes_from_cache = read.cached_bytes;
   stats.read_us = meter_.total_us();
   stats.read_bytes_per_second = meter_.bytes_per_second();
   stats.n_evictions = cache_.n_evictions();
@@ -381,6 +402,18 @@ RoutingTrace ExpertPager::take_trace() {
   trace_.reset();
   tracing_step_ = false;
   return trace;
+}
+
+void ExpertPager::start_activity() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  activity_ = std::make_unique<PagerActivity>(states_.size());
+}
+
+PagerActivity ExpertPager::take_activity() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  PagerActivity activity = activity_ != nullptr ? std::move(*activity_) : PagerActivity(states_.size());
+  activity_.reset();
+  return activity;
 }
 
 }  // namespace expertree

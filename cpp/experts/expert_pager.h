@@ -20,6 +20,7 @@
 #include "cpp/experts/expert_cache.h"
 #include "cpp/experts/expert_lease.h"
 #include "cpp/experts/hint_gate.h"
+#include "cpp/experts/pager_activity.h"
 #include "cpp/experts/pager_options.h"
 #include "cpp/experts/policy_picker.h"
 #include "cpp/experts/read_meter.h"
@@ -93,6 +94,9 @@ class ExpertPager final : public Residency {
   // Remembers from now on what each step uses; the trace since then, whole steps only, and stops.
   void start_trace();
   RoutingTrace take_trace();
+  // The same of what happens to each expert.
+  void start_activity();
+  PagerActivity take_activity();
 
  private:
   friend class ExpertLease;
@@ -111,6 +115,8 @@ class ExpertPager final : public Residency {
   struct Fill {
     int32_t n_pieces_left = 0;
     std::optional<ReadError> error;  // the first one
+    FillReason reason = FillReason::kDemand;
+    int64_t began_ns = 0;
   };
   struct Hint {
     ExpertKey key;
@@ -134,6 +140,7 @@ class ExpertPager final : public Residency {
   void set_state(ExpertKey key, ExpertState state);
 
   static ReadError read_error(const std::exception_ptr& error);
+  void record_read(ExpertKey key, const Fill& fill, int64_t end_ns);
   void piece_done(uint64_t ticket, const std::exception_ptr& error);
   ExpertCache make_cache();  // with all policies that can run here
   void index_shapes(const ExpertIndex& index);
@@ -184,6 +191,7 @@ class ExpertPager final : public Residency {
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;
   bool tracing_step_ = false;
+  std::unique_ptr<PagerActivity> activity_;  // nullptr: nobody asks
 };
 
 }  // namespace expertree

@@ -37,6 +37,9 @@ struct PagerStats {
   int64_t n_reads = 0;            // experts read, whatever for
   int64_t n_failed_reads = 0;
   uint64_t bytes_read = 0;
+  uint64_t bytes_from_disk = 0;   // past the page cache, whole blocks
+  uint64_t bytes_overread = 0;    // of them beside the experts
+  uint64_t bytes_from_cache = 0;  // the page cache had them
   int64_t read_us = 0;            // while at least one was being read
   double read_bytes_per_second = 0.0;  // recent; 0: unknown yet
   int64_t wait_us = 0;            // that leases waited

@@ -36,6 +36,16 @@ class AsyncReader {
   virtual void start(const ReadRequest& request) = 0;
   virtual const char* name() const = 0;
 
+  ReadCounts counts() const {
+    ReadCounts sum;
+    for (const auto& source : *sources_) {
+      const ReadCounts counts = source->counts();
+      sum.disk_bytes += counts.disk_bytes;
+      sum.overread_bytes += counts.overread_bytes;
+      sum.cached_bytes += counts.cached_bytes;
+    }
+    return sum;
+  }
   uint64_t alignment(int32_t file) const { return (*sources_)[static_cast<size_t>(file)]->alignment(); }
 
   using Sources = std::shared_ptr<const std::vector<std::unique_ptr<ReadSource>>>;

@@ -22,12 +22,22 @@ bool ReadSource::direct_range(uint64_t offset, uint64_t size, std::byte* out, Di
   const uint64_t before = offset % alignment_;
   ET_CHECK(reinterpret_cast<uintptr_t>(out) % alignment_ == before);
   const uint64_t whole = (before + size + alignment_ - 1) / alignment_ * alignment_;
-  *range = {direct_.descriptor(), offset - before, whole, out - before, before + size};
+  *range = {direct_.descriptor(), offset - before, whole, out - before, size, before + size};
   return true;
+}
+
+void ReadSource::count_direct(const DirectRange& range, uint64_t n_read, bool complete) const {
+  disk_bytes_ += n_read;
+  overread_bytes_ += complete ? n_read - range.asked_bytes : n_read;
 }
 
 bool ReadSource::read_direct(const DirectRange& range) const {
   uint64_t done = 0;
+  const auto end = [&] {
+    const bool complete = done >= range.needed_bytes;
+    count_direct(range, done, complete);
+    return complete;
+  };
   while (done < range.needed_bytes) {
     const uint64_t at = range.offset + done;
     const ssize_t given = ::pread(range.descriptor, range.out + done, range.size - done, static_cast<off_t>(at));
@@ -35,19 +45,23 @@ bool ReadSource::read_direct(const DirectRange& range) const {
     if (n == -EINTR) continue;
     if (n == -EINVAL) {
       give_up_direct();
-      return false;
+      return end();
     }
-    if (n < 0) file_.throw_read_failed(at, range.size - done, static_cast<int>(-n));
+    if (n < 0) {
+      end();
+      file_.throw_read_failed(at, range.size - done, static_cast<int>(-n));
+    }
     done += static_cast<uint64_t>(n);
     // The end of a file that has become shorter, or an odd piece: the buffered read says which, or goes on.
-    if (static_cast<uint64_t>(n) % alignment_ != 0 || n == 0) return done >= range.needed_bytes;
+    if (static_cast<uint64_t>(n) % alignment_ != 0 || n == 0) return end();
   }
-  return true;
+  return end();
 }
 
 void ReadSource::read_buffered(uint64_t offset, uint64_t size, std::byte* out) const {
   const bool was_cached = file_.is_cached(offset, size);
   file_.read_exact(offset, size, out);
+  (was_cached ? cached_bytes_ : disk_bytes_) += size;
   if (!was_cached && file_.descriptor() >= 0) {
     ::posix_fadvise(file_.descriptor(), static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_DONTNEED);
   }

@@ -11,6 +11,13 @@
 
 namespace expertree {
 
+// What reads took so far.
+struct ReadCounts {
+  uint64_t disk_bytes = 0;      // from the disk, whole blocks
+  uint64_t overread_bytes = 0;  // of them beside what was asked for, or read twice
+  uint64_t cached_bytes = 0;    // from the page cache
+};
+
 class ReadSource {
  public:
   // `direct`: go past the page cache where the file system does it; `use_cached`: except for what is in there already.
@@ -27,12 +34,17 @@ class ReadSource {
     uint64_t offset;
     uint64_t size;
     std::byte* out;
+    uint64_t asked_bytes;
     uint64_t needed_bytes;  // what a read must give at least: the last block may end with the file
   };
   // False when the range is better read through the page cache: it is there already, or there is no direct access.
   bool direct_range(uint64_t offset, uint64_t size, std::byte* out, DirectRange* range) const;
   // Direct reads turned out not to work; use the page cache from now on.
   void give_up_direct() const { direct_works_.store(false); }
+
+  // A direct read of the range gave so many bytes, by whatever way it was made; did it give all that was asked for?
+  void count_direct(const DirectRange& range, uint64_t n_read, bool complete) const;
+  ReadCounts counts() const { return {disk_bytes_.load(), overread_bytes_.load(), cached_bytes_.load()}; }
 
   // Reads the range now, one way or the other. What was not in the page cache before is not left there. Throws kDevice.
   void read(uint64_t offset, uint64_t size, std::byte* out) const;
@@ -48,6 +60,9 @@ class ReadSource {
   uint64_t alignment_;
   bool use_cached_;
   mutable std::atomic<bool> direct_works_;
+  mutable std::atomic<uint64_t> disk_bytes_{0};
+  mutable std::atomic<uint64_t> overread_bytes_{0};
+  mutable std::atomic<uint64_t> cached_bytes_{0};
 };
 
 }  // namespace expertree

@@ -72,7 +72,9 @@ void RingReader::complete(const Operation& operation, int64_t result) {
   const ReadRequest& request = operation.request;
   const File& file = source(request).file();
   result = file.descriptor_result(operation.range.offset, operation.range.out, result);
-  if (result < static_cast<int64_t>(operation.range.needed_bytes)) {
+  const bool complete = result >= static_cast<int64_t>(operation.range.needed_bytes);
+  if (result > 0) source(request).count_direct(operation.range, static_cast<uint64_t>(result), complete);
+  if (!complete) {
     if (result >= 0 || result == -EINTR || result == -EAGAIN) {
       threads_.start(request);  // cut short: by a signal, or the file is; a thread reads it again and says which
       return;

@@ -42,7 +42,7 @@
 //     made once per model in double precision and rounded.
 //
 // C6  RMS norm: ss = dot16(x, x);  r = 1 / sqrt(ss / float(n) + eps);  y[i] = (x[i] * r) * w[i]; without a weight
-//     y[i] = x[i] * r.
+//     y[i] = x[i] * r. A layer norm does the same with x[i] - sum16(x) / float(n).
 //
 // C7  Softmax over a row: m = max; e[i] = exp(x[i] - m); s = sum16(e); p[i] = e[i] / s.
 //

@@ -8,11 +8,31 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kTaskRows = 8;  // of attention
+constexpr int64_t kTaskRows = 8;  // of attention, at most
+constexpr int64_t kLeastHeads = 4;  // that a task is not divided below: they share each load of a key
 
 struct alignas(64) CacheLine {
   float x[16];
 };
+
+// For keys and values that are not floats.
+std::unique_ptr<CacheLine[]> decode_scratch(const CellRows& keys, const CellRows& values, const LayerParameters& p) {
+  if (keys.dtype == DType::kF32 && values.dtype == DType::kF32) return nullptr;
+  const int64_t n = attend_scratch_floats(p.head_dim_k, p.head_dim_v);
+  return std::make_unique_for_overwrite<CacheLine[]>(static_cast<size_t>((n + 15) / 16));
+}
+
+// Of `group` query heads, when n_tasks of all of them would leave threads without one: fewer.
+int64_t heads_of_task(int64_t group, int64_t n_tasks, int64_t n_threads) {
+  const int64_t most_parts = std::max<int64_t>(1, group / kLeastHeads);
+  const int64_t n_parts = std::clamp<int64_t>(n_threads / n_tasks, 1, most_parts);
+  return (group + n_parts - 1) / n_parts;
+}
+
+// To +- limit; NaN stays.
+void clamp(float limit, std::vector<float>* x) {
+  for (float& value : *x) value = value > limit ? limit : value < -limit ? -limit : value;
+}
 
 const float* data_or_null(const FloatVector& b) { return b.empty() ? nullptr : b.data(); }
 
@@ -60,6 +80,9 @@ void Forward::project(const Chunk& chunk, int64_t layer) {
   }
   backend_.matmul(normed_, in);
   if (!a.v.present()) v_ = k_;
+  if (h_.qkv_limit > 0.0) {
+    for (std::vector<float>* x : {&q_, &k_, &v_}) clamp(static_cast<float>(h_.qkv_limit), x);
+  }
 }
 
 // Each head of x by its own norm, or all of them by one, as the model has it.
@@ -155,9 +178,10 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
   const float scale = h_.attention_scale != 0.0 ? static_cast<float>(h_.attention_scale)
                                                 : 1.0f / std::sqrt(static_cast<float>(p.head_dim_k));
   attended_.reset(chunk.n, p.n_heads * p.head_dim_v);
-  // A task is some rows of one sequence and head: they read its keys and values together. A few rows make tasks of one,
-  // for balance.
-  const int64_t step = chunk.n >= kTaskRows * p.n_kv_heads ? kTaskRows : 1;
+  // A task is some rows of one sequence and KV head: they read, and decode, its keys and values together. There are to be
+  // two for each thread, for balance; where one row each gives fewer than threads, each takes part of the query heads.
+  const int64_t n_threads = backend_.n_threads();
+  const int64_t step = std::clamp<int64_t>(chunk.n * p.n_kv_heads / (2 * n_threads), 1, kTaskRows);
   attention_tasks_.clear();
   for (const Piece& piece : chunk.pieces) {
     for (int64_t i = 0; i < piece.n; i += step) {
@@ -165,25 +189,25 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
     }
   }
   const auto n_steps = std::ssize(attention_tasks_);
-  backend_.pool().parallel_for(n_steps * p.n_kv_heads, [&](int64_t task) {
-    const int64_t head = task / n_steps;
+  const int64_t part_heads = heads_of_task(group, n_steps * p.n_kv_heads, n_threads);
+  const int64_t n_parts = (group + part_heads - 1) / part_heads;
+  backend_.pool().parallel_for(n_steps * p.n_kv_heads * n_parts, [&](int64_t task) {
+    const int64_t head = task / (n_steps * n_parts);
+    const int64_t part = task / n_steps % n_parts;
     const auto [begin, n_rows] = attention_tasks_[static_cast<size_t>(task % n_steps)];
+    const int64_t first_head = head * group + part * part_heads;
     const SequenceState& state = *chunk.row(begin).state;
     const CellRows keys = state.keys(layer, head);
     const CellRows values = h_.is_latent() ? keys : state.values(layer, head);
-    std::unique_ptr<CacheLine[]> scratch;
-    if (keys.dtype != DType::kF32 || values.dtype != DType::kF32) {
-      const int64_t n = attend_scratch_floats(p.head_dim_k, p.head_dim_v);
-      scratch = std::make_unique_for_overwrite<CacheLine[]>(static_cast<size_t>((n + 15) / 16));
-    }
+    const auto scratch = decode_scratch(keys, values, p);
     AttendArgs rows[kTaskRows] = {};
     for (int64_t i = 0; i < n_rows; ++i) {
       AttendArgs& args = rows[i];
       const int64_t r = begin + i;
       const PathCells& path = chunk.path(r);
-      args.q = q_.data() + r * n_q + head * group * p.head_dim_k;
+      args.q = q_.data() + r * n_q + first_head * p.head_dim_k;
       args.q_stride = p.head_dim_k;
-      args.n_heads = group;
+      args.n_heads = std::min(part_heads, (head + 1) * group - first_head);
       args.k = keys;
       args.v = values;
       args.scratch = scratch ? scratch[0].x : nullptr;
@@ -195,8 +219,8 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
       args.n_tail = static_cast<int64_t>(path.tail.size());
       args.scale = scale;
       args.softcap = static_cast<float>(h_.attention_softcap);
-      args.sinks = sinks.empty() ? nullptr : sinks.data() + head * group;
-      args.out = attended_.row(r) + head * group * p.head_dim_v;
+      args.sinks = sinks.empty() ? nullptr : sinks.data() + first_head;
+      args.out = attended_.row(r) + first_head * p.head_dim_v;
       args.out_stride = p.head_dim_v;
     }
     backend_.kernels().attend(rows, n_rows);

@@ -16,15 +16,14 @@ void Forward::mixture_with_device(const Chunk& chunk, int64_t layer, std::span<c
   }
   on_device_.clear();
   VramStep step(*m_.vram_, moe_layer, used, n_rows);
-  ExpertLease lease = m_.experts_->acquire(moe_layer, used, step.hits());
+  ExpertLease lease = ask_for_experts(chunk, layer, used, step.hits());
   Activations& inputs = expert_inputs(chunk, w);
   run_on_device(step, inputs, step.hits());
   hint_next_layer(chunk, layer);
   run_beside(chunk, layer);
   std::vector<int32_t> copied;
   std::vector<int32_t> kept;
-  const auto check_stop = [&chunk] { chunk.check_stop(); };
-  for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
+  for (auto wave = next_wave(chunk, layer, &lease); !wave.empty(); wave = next_wave(chunk, layer, &lease)) {
     copied.clear();
     kept.clear();
     for (const int32_t e : wave) (step.fetch(e) ? copied : kept).push_back(e);

@@ -17,6 +17,7 @@ constexpr int64_t kMaxRows = 16;
 
 void Forward::hint_next_layer(const Chunk& chunk, int64_t layer) {
   if (chunk.n > kMaxRows || !m_.experts_->wants_hints()) return;
+  const ZoneScope zone(chunk.timeline, Zone::kPredict, layer);
   int64_t next = layer + 1;
   while (next < h_.n_layers && weights(next).moe.moe_layer < 0) ++next;
   if (next == h_.n_layers) return;

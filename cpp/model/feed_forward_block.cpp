@@ -6,9 +6,11 @@ namespace expertree {
 
 void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
+  const bool has_experts = w.moe.moe_layer >= 0;
+  const ZoneScope zone(chunk.timeline, has_experts ? Zone::kExperts : Zone::kDense, layer);
   normed_.reset(chunk.n, h_.n_embd);
   norm(residual_.data(), w.ffn_norm, w.ffn_norm_bias, &normed_);
-  if (w.moe.moe_layer >= 0) {
+  if (has_experts) {
     mixture(chunk, layer);
   } else {
     feed_forward(w.dense, h_.layer(layer).n_ff);

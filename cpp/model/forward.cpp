@@ -5,10 +5,21 @@
 #include <cmath>
 
 #include "cpp/base/error.h"
-#include "cpp/model/scratch_size.h"
+#include "cpp/kernels/canonical.h"
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
+namespace {
+
+// Of a layer norm (canonical.h, C6).
+void take_mean_off(float* x, int64_t n) {
+  float lane[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) lane[i % kLanes] = lane[i % kLanes] + x[i];
+  const float mean = combine_lanes(lane) / static_cast<float>(n);
+  for (int64_t i = 0; i < n; ++i) x[i] = x[i] - mean;
+}
+
+}  // namespace
 
 Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_) {
   for (const LayerParameters& layer : h_.layers) {
@@ -55,10 +66,11 @@ void Forward::run(std::span<const SequencePass> sequences) {
     size_result(m_, pass);
     prepare_hidden(pass);
   }
-  Chunk chunk{.sequences = sequences, .pieces = {}, .rows = {}};
+  Timeline* timeline = sequences.front().request->recorders.timeline;
+  Chunk chunk{.sequences = sequences, .pieces = {}, .rows = {}, .timeline = timeline};
   const auto flush = [&] {
     run_chunk(chunk);
-    chunk = {.sequences = sequences, .pieces = {}, .rows = {}};
+    chunk = {.sequences = sequences, .pieces = {}, .rows = {}, .timeline = timeline};
   };
   for (const SequencePass& pass : sequences) {
     for (int64_t begin = pass.request->first_row; begin < pass.batch->size();) {
@@ -71,7 +83,17 @@ void Forward::run(std::span<const SequencePass> sequences) {
   if (chunk.n > 0) flush();
 }
 
+void Forward::record_rows(const Chunk& chunk) const {
+  for (const Piece& piece : chunk.pieces) {
+    RowRecorder* rows = piece.request().recorders.rows;
+    if (rows == nullptr) continue;
+    rows->add(
+        std::span(piece.pass.batch->tokens).subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.n)));
+  }
+}
+
 void Forward::run_chunk(const Chunk& chunk) {
+  record_rows(chunk);
   const bool silent = std::ranges::all_of(chunk.pieces, [](const Piece& piece) {
     return !piece.request().routing && !piece.request().last_hidden && piece.n_logit_rows() == 0;
   });
@@ -81,10 +103,12 @@ void Forward::run_chunk(const Chunk& chunk) {
     chunk.check_stop();
     tap(chunk, layer);
     if (weights(layer).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) {
+      const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
       router_scores(chunk, layer);
     }
     // Of rows that nobody asks about the last layer leaves keys and values only.
     if (silent && layer == h_.n_layers - 1 && h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent()) {
+      const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
       leave_keys_values(chunk, layer);
       return;
     }
@@ -92,11 +116,13 @@ void Forward::run_chunk(const Chunk& chunk) {
     feed_forward_part(chunk, layer);
     check_finite(chunk, layer);
   }
+  const ZoneScope zone(chunk.timeline, Zone::kHead);
   last_hidden(chunk);
   logits(chunk);
 }
 
 void Forward::mix(const Chunk& chunk, int64_t layer) {
+  const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
   const Mixer mixer = h_.layer(layer).mixer;
   if (mixer == Mixer::kAttention) return attention(chunk, layer);
   const LayerWeights& w = weights(layer);
@@ -155,6 +181,11 @@ void Forward::rotary_angles(const Chunk& chunk) {
 }
 
 void Forward::norm(const float* x, const FloatVector& weight, const FloatVector& bias, Activations* y) const {
+  if (h_.layer_norm) {
+    std::copy_n(x, y->rows() * y->n(), y->data());
+    backend_.for_rows(y->rows(), y->n(), [&](int64_t r) { take_mean_off(y->row(r), y->n()); });
+    x = y->data();
+  }
   backend_.rms_norm(x, weight.data(), h_.rms_eps, y);
   if (bias.empty()) return;
   backend_.pool().parallel_for(y->rows(), [&](int64_t r) {

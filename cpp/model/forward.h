@@ -12,11 +12,15 @@
 #include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
 #include "cpp/model/short_conv.h"
+#include "cpp/profile/timeline.h"
 
 namespace expertree {
 
 class Forward {
  public:
+  // Of one chunk: bounds the scratch; large enough that weights are read few times in a long prefill.
+  static constexpr int64_t kChunkRows = 512;
+
   explicit Forward(Model& model);
 
   void run(std::span<const SequencePass> sequences);
@@ -47,6 +51,7 @@ class Forward {
     std::vector<Piece> pieces;
     std::vector<Row> rows;
     int64_t n = 0;
+    Timeline* timeline = nullptr;  // no profile runs
 
     void add(const SequencePass& pass, int64_t begin, int64_t n_rows);
     const Row& row(int64_t r) const { return rows[static_cast<size_t>(r)]; }
@@ -98,6 +103,11 @@ class Forward {
   void drop_light_experts(const Piece& piece);
   void choose(const MoeWeights& w, const float* scores, int32_t* ids, float* weights) const;
   void group_by_expert(const Chunk& chunk);
+  void record_rows(const Chunk& chunk) const;
+  void record_routing(const Chunk& chunk, int64_t moe_layer) const;
+  ExpertLease ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> used,
+                              std::span<const int32_t> on_device);
+  static std::span<const int32_t> next_wave(const Chunk& chunk, int64_t layer, ExpertLease* lease);
   Activations& expert_inputs(const Chunk& chunk, const MoeWeights& w);
   void hint_next_layer(const Chunk& chunk, int64_t layer);
   void mixture_with_device(const Chunk& chunk, int64_t layer, std::span<const int32_t> used);

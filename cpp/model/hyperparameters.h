@@ -162,6 +162,7 @@ struct HyperParameters {
   bool values_may_be_keys = false;  // without attn_v the values are the key projection
   Presence attention_sinks = Presence::kNone;
   bool ignores_output_bias = false;  // files may have attn_output.bias, which is not added
+  double qkv_limit = 0.0;  // queries, keys and values are clamped to +- this as they are projected; 0: they are not
   double attention_scale = 0.0;  // of scores; 0: 1 / sqrt(head_dim_k)
   double attention_softcap = 0.0;  // 0: none
   double attention_output_scale = 1.0;
@@ -172,6 +173,7 @@ struct HyperParameters {
 
   RecurrentParameters recurrent;
 
+  bool layer_norm = false;  // norms of the residual stream take the mean off first; rms_eps is theirs
   bool norm_biases = false;  // norms of the residual stream, and the output matrix, have biases
   const char* output_norm = "output_norm";  // tensor of the norm behind the last layer
   const char* ffn_norm = "ffn_norm";  // tensor of the norm before the feed-forward part

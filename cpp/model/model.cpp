@@ -7,6 +7,7 @@
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/forward.h"
 #include "cpp/model/scratch_size.h"
+#include "cpp/profile/profiler.h"
 
 namespace expertree {
 namespace {
@@ -48,7 +49,7 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   if (!options.leave_margin || available == 0) return experts;
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
   const uint64_t taken = system_margin(available) + kProcessBytes + model.state_bytes(n_ctx) +
-                         scratch_bytes(model.hyperparameters(), n_ctx);
+                         scratch_bytes(model.hyperparameters(), n_ctx) + options.reserve_bytes;
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }
@@ -102,6 +103,32 @@ std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts,
   model->set_parts(std::move(parts));
   model->start(reader, {});
   return model;
+}
+
+std::shared_ptr<Profiler> Model::start_profile(int64_t max_events) {
+  const std::lock_guard<std::mutex> lock(profiler_mutex_);
+  if (profiler_ != nullptr) {
+    throw Error(ErrorCode::kInvalidRequest, "a profile of this model is running already; end it first");
+  }
+  const ProfileShape shape{h_.n_layers, n_moe_layers(), n_moe_layers() > 0 ? h_.moe.n_experts : 0,
+                           n_moe_layers() > 0 ? h_.moe.n_used : 0};
+  if (experts_ != nullptr) experts_->start_activity();
+  profiler_ = std::make_shared<Profiler>(shape, max_events);
+  profiling_.store(true);
+  return profiler_;
+}
+
+void Model::stop_profile() {
+  const std::lock_guard<std::mutex> lock(profiler_mutex_);
+  profiling_.store(false);
+  if (profiler_ != nullptr) profiler_->close();
+  profiler_.reset();
+}
+
+std::shared_ptr<Profiler> Model::profiler() const {
+  if (!profiling_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard<std::mutex> lock(profiler_mutex_);
+  return profiler_;
 }
 
 void Model::forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request,

@@ -2,6 +2,7 @@
 // live side by side.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,10 +18,14 @@
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/rope.h"
 #include "cpp/model/sequence_state.h"
+#include "cpp/model/shared_parts.h"
 #include "cpp/model/token_batch.h"
 #include "cpp/model/weights.h"
+#include "cpp/profile/row_recorder.h"
 
 namespace expertree {
+
+class Profiler;
 
 struct ModelOptions {
   int n_threads = 0;   // 0: one per core
@@ -32,6 +37,7 @@ struct ModelOptions {
   VramOptions vram;
   int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
   CacheTypes cache_types;      // of every session
+  uint64_t reserve_bytes = 0;  // with leave_margin: what drafters will take beside
   FileOpener open = open_file;
 };
 
@@ -51,6 +57,7 @@ struct ForwardRequest {
   bool last_hidden = false;         // record every row's normalised output of the last layer
   // Experts of a layer that all rows together may use, at least n_used; 0: any. It changes the output (MoE-Spec).
   int64_t most_experts = 0;
+  CallRecorders recorders;  // the time line is that of all sequences of the pass
   // Called between layers; throws to stop. The caller then rolls the state back.
   std::function<void()> check_stop;
 };
@@ -115,9 +122,22 @@ class Model {
   // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
   void load_experts(const std::function<void()>& check_stop);
 
+  // Of experts, of all other weights.
+  uint64_t size_bytes() const { return weight_bytes() + (experts_ ? experts_->stats().budget_bytes : 0); }
+  // What sessions of this model draft with.
+  SharedParts& parts() { return parts_of_drafters_; }
+
   CpuBackend& backend() { return *backend_; }
   // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
   std::unique_lock<std::mutex> lock_backend() { return std::unique_lock<std::mutex>(mutex_); }
+
+  // Records what sessions do from their next calls on, in the profiler and in the pager's activity. Throws
+  // kInvalidRequest while another profile runs.
+  std::shared_ptr<Profiler> start_profile(int64_t max_events);
+  void stop_profile();
+  // nullptr: no profile runs.
+  std::shared_ptr<Profiler> profiler() const;
+  int64_t next_session_id() { return n_sessions_++; }
 
   // Runs the rows of different sequences in one pass; fills in their pending cells. Each gives the bits that it would
   // give alone. One call at a time per model; others wait. When it throws, the caller rolls all of the states back.
@@ -139,6 +159,7 @@ class Model {
   ModelWeights weights_;
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
+  SharedParts parts_of_drafters_;
   std::unique_ptr<VramTier> vram_;
   std::string vram_note_;
   std::unique_ptr<Rope> rope_;
@@ -147,6 +168,10 @@ class Model {
   std::shared_ptr<CpuBackend> backend_;
   std::mutex mutex_;
   std::unique_ptr<Forward> forward_;
+  std::atomic<bool> profiling_{false};
+  mutable std::mutex profiler_mutex_;
+  std::shared_ptr<Profiler> profiler_;
+  std::atomic<int64_t> n_sessions_{0};
 };
 
 }  // namespace expertree

@@ -13,8 +13,12 @@ namespace expertree {
 // A slot is (row, rank): its number is row * n_used + rank.
 void Forward::mixture(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = weights(layer).moe;
-  route(chunk, layer);
-  group_by_expert(chunk);
+  {
+    const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
+    route(chunk, layer);
+    group_by_expert(chunk);
+    record_routing(chunk, w.moe_layer);
+  }
   fit(&outputs_, static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
   std::vector<int32_t> used;
   for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
@@ -23,16 +27,35 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   if (m_.vram_ != nullptr) {
     mixture_with_device(chunk, layer, used);
   } else {
-    ExpertLease lease = m_.experts_->acquire(static_cast<int32_t>(w.moe_layer), used);  // begins to read missing ones
+    ExpertLease lease = ask_for_experts(chunk, layer, used, {});
     hint_next_layer(chunk, layer);
     run_beside(chunk, layer);
     Activations& inputs = expert_inputs(chunk, w);
-    const auto check_stop = [&chunk] { chunk.check_stop(); };
-    for (auto wave = lease.next(check_stop); !wave.empty(); wave = lease.next(check_stop)) {
+    for (auto wave = next_wave(chunk, layer, &lease); !wave.empty(); wave = next_wave(chunk, layer, &lease)) {
       run_experts(w, inputs, wave);
     }
   }
   sum_experts(chunk, w);
+}
+
+void Forward::record_routing(const Chunk& chunk, int64_t moe_layer) const {
+  for (const Piece& piece : chunk.pieces) {
+    if (RowRecorder* rows = piece.request().recorders.rows) {
+      rows->route(moe_layer, chosen_.data() + piece.at * h_.moe.n_used);
+    }
+  }
+}
+
+// Begins to read those that are not in memory.
+ExpertLease Forward::ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> used,
+                                     std::span<const int32_t> on_device) {
+  const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
+  return m_.experts_->acquire(static_cast<int32_t>(weights(layer).moe.moe_layer), used, on_device);
+}
+
+std::span<const int32_t> Forward::next_wave(const Chunk& chunk, int64_t layer, ExpertLease* lease) {
+  const ZoneScope zone(chunk.timeline, Zone::kWait, layer);
+  return lease->next([&chunk] { chunk.check_stop(); });
 }
 
 // Slots by expert, rows in order within an expert (a counting sort).
@@ -56,6 +79,7 @@ void Forward::group_by_expert(const Chunk& chunk) {
 // What runs beside the experts, all of it reading normed_: leaves its output in output_, zero when there is nothing.
 void Forward::run_beside(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
+  const ZoneScope zone(chunk.timeline, Zone::kDense, layer);
   if (h_.moe.dense_beside) {
     feed_forward(w.dense, h_.layer(layer).n_ff);
   } else if (h_.moe.shared != SharedExpert::kNone) {

@@ -9,9 +9,11 @@ namespace {
 constexpr double kLeastSlope = 0.05;
 constexpr double kMostSlope = 10.0;
 constexpr double kMostOffset = 10.0;
+constexpr double kMostDeviation = 4.0;
+constexpr double kPriorCurvature = 2.0;  // of a deviation: some eight nodes
 
-double log_odds(float score) {
-  const double s = std::clamp(static_cast<double>(score), 1e-4, 1.0 - 1e-4);
+double log_odds(double score) {
+  const double s = std::clamp(score, 1e-4, 1.0 - 1e-4);
   return std::log(s / (1.0 - s));
 }
 
@@ -19,21 +21,35 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 }  // namespace
 
-double AcceptanceFit::probability(float score) const { return sigmoid(slope_ * log_odds(score) + offset_); }
+size_t AcceptanceFit::index(int32_t depth) { return static_cast<size_t>(std::clamp(depth, 1, kDepths) - 1); }
 
-float AcceptanceFit::score(double probability) const {
-  const double p = std::clamp(probability, 1e-4, 1.0 - 1e-4);
-  return static_cast<float>(sigmoid((std::log(p / (1.0 - p)) - offset_) / slope_));
+double AcceptanceFit::probability(float score, int32_t depth) const {
+  return sigmoid(slope_ * log_odds(static_cast<double>(score)) + offset_ + deviation(depth));
 }
 
-void AcceptanceFit::restore(double slope, double offset) {
-  slope_ = std::clamp(slope, kLeastSlope, kMostSlope);
-  offset_ = std::clamp(offset, -kMostOffset, kMostOffset);
+float AcceptanceFit::least_score(double probability) const {
+  double most = depths_[0].deviation;
+  for (const Depth& depth : depths_) most = std::max(most, depth.deviation);
+  return static_cast<float>(sigmoid((log_odds(probability) - offset_ - most) / slope_));
 }
 
-void AcceptanceFit::observe(float score, bool accepted) {
-  const double x = log_odds(score);
-  const double p = sigmoid(slope_ * x + offset_);
+std::vector<double> AcceptanceFit::state() const {
+  std::vector<double> state = {slope_, offset_};
+  for (const Depth& depth : depths_) state.push_back(depth.deviation);
+  return state;
+}
+
+void AcceptanceFit::restore(std::span<const double> state) {
+  slope_ = std::clamp(state[0], kLeastSlope, kMostSlope);
+  offset_ = std::clamp(state[1], -kMostOffset, kMostOffset);
+  for (size_t d = 0; d < depths_.size(); ++d) {
+    depths_[d].deviation = std::clamp(state[2 + d], -kMostDeviation, kMostDeviation);
+  }
+}
+
+void AcceptanceFit::observe(float score, int32_t depth, bool accepted) {
+  const double x = log_odds(static_cast<double>(score));
+  const double p = probability(score, depth);
   const double error = (accepted ? 1.0 : 0.0) - p;
   const double weight = p * (1.0 - p);
   ss_ = kKeep * ss_ + weight * x * x;
@@ -45,6 +61,23 @@ void AcceptanceFit::observe(float score, bool accepted) {
   // The map must rise with the score.
   slope_ = std::clamp(slope_ + (b * x - so_) * error / determinant, kLeastSlope, kMostSlope);
   offset_ = std::clamp(offset_ + (a - so_ * x) * error / determinant, -kMostOffset, kMostOffset);
+  Depth& own = depths_[index(depth)];
+  own.evidence = kKeep * own.evidence + weight;
+  own.deviation = std::clamp(own.deviation + error / (own.evidence + kPriorCurvature), -kMostDeviation, kMostDeviation);
+  center();
+}
+
+void AcceptanceFit::center() {
+  double evidence = 0.0;
+  double mean = 0.0;
+  for (const Depth& depth : depths_) {
+    evidence += depth.evidence;
+    mean += depth.evidence * depth.deviation;
+  }
+  if (evidence <= 0.0) return;
+  mean /= evidence;
+  offset_ = std::clamp(offset_ + mean, -kMostOffset, kMostOffset);
+  for (Depth& depth : depths_) depth.deviation -= mean * depth.evidence / (depth.evidence + kPriorCurvature);
 }
 
 }  // namespace expertree

@@ -1,10 +1,9 @@
 // Stops drafting that does not pay, and tries again ever more rarely.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace expertree {
 
@@ -15,78 +14,56 @@ struct IterationOutcome {
   int64_t n_tokens;
   double draft_seconds;
   double verify_seconds;
+  double wait_seconds = 0.0;  // of them, for experts that were not in memory
+  double misses = 0.0;        // such experts
+  double kept_misses = 0.0;   // those that the kept rows alone would have missed
 };
 
-// Utility = tokens per iteration / (seconds per iteration / seconds of a plain iteration), over a fading window of
-// iterations with a draft. When a window ends below 1, or a part of it clearly below, drafting rests, twice as long each
-// time; then a few iterations decide. Not thread-safe.
+// Keeps an account of what drafting lost or gained on plain decoding, in plain iterations. Losses beyond what may be lost
+// end in a rest, twice as long each time; what was gained lately is credit (a one-sided cumulative sum, Page 1954). So a
+// drafter that is bad from the start is stopped after an iteration or two, one that has paid is not stopped by an unlucky
+// draft, and one that is a little too slow is stopped once that has added up.
+//
+// What an iteration lost compares like with like. How many experts are missing differs from text to text, and a disk is
+// now fast and now slow; so plain decoding of the same tokens is taken to have missed what the kept rows missed, at
+// today's price: what a miss took in the last drafted iterations, times what it takes more in plain ones, whose reads
+// overlap less. That factor is learned where one kind follows the other. Everything else is as measured. Plain iterations
+// of a rest tell what plain decoding takes; those between drafts find the cache as drafts leave it, and count only until
+// there was a rest. Not thread-safe.
 class BackOff {
  public:
+  BackOff();
   bool resting() const { return rest_left_ > 0; }
+  // expected_plain: seconds of a plain iteration, waiting included, believed until one was seen.
+  void observe(const IterationOutcome& outcome, double expected_plain);
+  // Plain iterations that drafting lost in this one; negative: gained.
+  double loss(const IterationOutcome& outcome, double expected_plain) const;
 
-  // expected_plain: seconds of a plain iteration, believed until one was seen.
-  void observe(const IterationOutcome& outcome, double expected_plain) {
-    if (!outcome.verified) {
-      plain_weight_ = kPlainKeep * plain_weight_ + 1.0;
-      plain_sum_ = kPlainKeep * plain_sum_ + outcome.verify_seconds;
-    }
-    if (rest_left_ > 0) {
-      if (--rest_left_ == 0) start_trial();
-      return;
-    }
-    if (!outcome.drafted) return;
-    tokens_ = kKeep * tokens_ + static_cast<double>(outcome.n_tokens);
-    seconds_ = kKeep * seconds_ + outcome.draft_seconds + outcome.verify_seconds;
-    ++n_window_;
-    const double plain = plain_weight_ > 0.0 ? plain_sum_ / plain_weight_ : expected_plain;
-    const double utility = tokens_ * plain / seconds_;
-    const bool is_over = n_window_ >= window_;
-    if (utility < (is_over ? kLeastUtility : kHopeless) && n_window_ >= kTrialSteps) {
-      rest_left_ = next_rest_;
-      next_rest_ = std::min(2 * next_rest_, kLongestRest);
-    } else if (is_over) {
-      n_window_ = 0;
-      window_ = kWindowSteps;
-      next_rest_ = kFirstRest;
-    }
-  }
-
-  // How drafting went, for the next session: where it rested, that one begins with a trial.
-  std::array<double, 3> state() const { return {tokens_, seconds_, static_cast<double>(next_rest_)}; }
-  void restore(std::span<const double> state) {
-    if (state.size() != 3 || !(state[1] > 0.0)) return;
-    tokens_ = state[0];
-    seconds_ = state[1];
-    next_rest_ = std::clamp(static_cast<int64_t>(state[2]), kFirstRest, kLongestRest);
-    if (next_rest_ > kFirstRest) start_trial();
-  }
+  // How drafting went, for the next session: where it rested, that one may lose no more than after a rest.
+  std::vector<double> state() const;
+  void restore(std::span<const double> state);
 
  private:
-  void start_trial() {
-    n_window_ = 0;
-    window_ = kTrialSteps;
-    // What was measured before the rest counts, but less than what comes.
-    tokens_ *= 0.25;
-    seconds_ *= 0.25;
-  }
+  // Sums over iterations of one kind, older ones fading.
+  struct Spent {
+    double weight = 0.0;
+    double run = 0.0;  // seconds but for waiting
+    double waited = 0.0;
+    double misses = 0.0;
 
-  static constexpr int64_t kTrialSteps = 4;
-  static constexpr int64_t kWindowSteps = 16;
-  static constexpr int64_t kFirstRest = 32;
-  static constexpr int64_t kLongestRest = 1024;
-  static constexpr double kLeastUtility = 0.99;  // noise must not stop a drafter that costs nothing
-  static constexpr double kHopeless = 0.85;      // ends a window early
-  static constexpr double kKeep = 0.95;
-  static constexpr double kPlainKeep = 0.9;
+    void add(const IterationOutcome& outcome, double keep);
+    double per_miss() const { return misses > 0.0 ? waited / misses : 0.0; }
+  };
+  const Spent* plain() const;
+  void compare_misses();
 
-  double tokens_ = 0.0;
-  double seconds_ = 0.0;
-  double plain_weight_ = 0.0;
-  double plain_sum_ = 0.0;
-  int64_t n_window_ = 0;  // iterations with a draft, of window_
-  int64_t window_ = kWindowSteps;
+  Spent resting_, between_;       // plain iterations
+  Spent last_plain_, last_drafts_;  // the last ones of either kind: what a miss takes now
+  int64_t since_plain_ = 0;       // iterations
+  double log_overlap_;            // of what a miss takes in plain iterations over that in drafted ones
+  double account_ = 0.0;     // what was lost
   int64_t rest_left_ = 0;
-  int64_t next_rest_ = kFirstRest;
+  int64_t next_rest_;
 };
 
 }  // namespace expertree

@@ -9,6 +9,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kPositions = 4;  // of half a warp: eight of them have a tile
 constexpr int kHeads = 4;
+static_assert(kPositions * kHeads == 16 && kThreads / 16 * kPositions == kTile);
 
 __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
   const TreeAttention& a = args.a;
@@ -40,17 +41,19 @@ __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
         for (int j = 0; j < kPositions; ++j) dot[h][j] = __fmaf_rn(query, key[j], dot[h][j]);
       }
     }
+    // Each lane ends one score.
+    float score = 0.0f;
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-      for (int j = 0; j < kPositions; ++j) {
-        float score = __fmul_rn(gpu_group_sum<16>(dot[h][j]), a.scale);
-        if (v != 0 || h >= n_heads || at + j >= path.n) continue;
-        if (a.softcap > 0.0f) score = canonical_softcap(score, a.softcap);
-        const int64_t head = args.head_of_row(blockIdx.z, kv_head * group + first + h);
-        args.scores[head * args.n_tiles * kTile + at + j] = score;
-      }
+    for (int i = 0; i < kHeads * kPositions; ++i) {
+      const float sum = gpu_group_sum<16>(dot[i / kPositions][i % kPositions]);
+      if (v == i) score = __fmul_rn(sum, a.scale);
     }
+    const int h = v / kPositions;
+    const int i = at + v % kPositions;
+    if (h >= n_heads || i >= path.n) continue;
+    if (a.softcap > 0.0f) score = canonical_softcap(score, a.softcap);
+    const int64_t head = args.head_of_row(blockIdx.z, kv_head * group + first + h);
+    args.scores[head * args.n_tiles * kTile + i] = score;
   }
 }
 

@@ -54,17 +54,15 @@ __global__ void __launch_bounds__(kThreads) sum_values(AttentionArgs args) {
   for (int t = 0; t < n_tiles; ++t) {
     const float tile_decay = next_decay;
     if (t + 1 < n_tiles) next_decay = decay[t + 1];
+    gpu_cp_async_wait<kStages - 2>();
+    __syncthreads();  // this tile is there, and nobody reads the one before
     copy_tile(t + kStages - 1);
-    gpu_cp_async_wait<kStages - 1>();
-    __syncthreads();
     const Stage& stage = stages[t % kStages];
     acc = __fmul_rn(acc, tile_decay);
     const int n = min(kTile, path.n - t * kTile);
 #pragma unroll 8
     for (int j = 0; j < n; ++j) acc = __fmaf_rn(stage.weights[warp][j], stage.values[j][lane], acc);
-    __syncthreads();
   }
-  gpu_cp_async_wait<0>();
   const int element = first_element + lane;
   if (first_head + warp >= group || element >= a.head_dim_v) return;
   a.out[(row * a.n_heads + head) * a.head_dim_v + element] = __fmul_rn(acc, args.inverse[head_of_row]);

@@ -12,6 +12,9 @@ namespace expertree::cuda {
 
 constexpr int kProductWarps = 4;
 constexpr int kProductThreads = 32 * kProductWarps;
+// Blocks that an SM holds at least: 168 registers to a thread (for one input row half as many). Left alone, the compiler
+// spills some to hold more blocks.
+constexpr int kProductBlocks = 3;
 
 // A matrix of every expert of a layer, or one by itself.
 struct MatrixArgs {

@@ -113,7 +113,8 @@ constexpr int dp4a_rows_of_warp(int columns) { return columns > 4 ? 2 : 4; }
 
 // kPair: rows are, in turn, of gate and of up, and what is put out is the gated unit of both.
 template <DType kType, int kColumns, bool kPair>
-__global__ void __launch_bounds__(kProductThreads) product_dp4a(ProductArgs args) {
+__global__ void __launch_bounds__(kProductThreads, kColumns == 1 ? 2 * kProductBlocks : kProductBlocks)
+    product_dp4a(ProductArgs args) {
   using W = Weights<kType>;
   constexpr int kRows = dp4a_rows_of_warp(kColumns);
   constexpr int kOutputs = kRows * kColumns;

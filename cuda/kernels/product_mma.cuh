@@ -37,8 +37,8 @@ __device__ __forceinline__ void mma_word(int (&d)[4], const FragmentWeights& w, 
 
 // One group of a 32-element format: up to four blocks, each a link of the chain.
 template <class W>
-__device__ __forceinline__ void add_group32(const PackedRow (&rows)[2], int group, int n_blocks,
-                                            const FragmentWeights& w, const int (&x)[8], const float* const (&dx)[2],
+__device__ __forceinline__ void add_group32(const Scales4 (&rows)[2], int group, int n_blocks, const FragmentWeights& w,
+                                            const int (&x)[8], const float* const (&dx)[2],
                                             const int16_t* const (&sums)[2], Fragment* out) {
   const float4 d0 = __ldg(reinterpret_cast<const float4*>(dx[0]) + group);
   const float4 d1 = __ldg(reinterpret_cast<const float4*>(dx[1]) + group);
@@ -52,10 +52,10 @@ __device__ __forceinline__ void add_group32(const PackedRow (&rows)[2], int grou
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float scale = scales[i % 2][s];
-      out->acc[i] = __fmaf_rn(__int2float_rn(sum[i]), __fmul_rn(W::d(rows[i / 2], block), scale), out->acc[i]);
+      out->acc[i] = __fmaf_rn(__int2float_rn(sum[i]), __fmul_rn(rows[i / 2].d[s], scale), out->acc[i]);
       if constexpr (W::kHasMin) {
         const int x_sum = sums[i % 2][group * 8 + 2 * s] + sums[i % 2][group * 8 + 2 * s + 1];
-        out->acc[i] = __fmaf_rn(__int2float_rn(x_sum), __fmul_rn(W::m(rows[i / 2], block), scale), out->acc[i]);
+        out->acc[i] = __fmaf_rn(__int2float_rn(x_sum), __fmul_rn(rows[i / 2].m[s], scale), out->acc[i]);
       }
     }
   }
@@ -108,25 +108,44 @@ __device__ __forceinline__ void add_group256(const typename W::Raw (&raw)[2], in
 
 // The links of a block of 256.
 template <class W>
-__device__ __forceinline__ void end_block(const PackedRow (&rows)[2], const typename W::Raw (&raw)[2], int block,
+__device__ __forceinline__ void end_block(const float (&d)[2], const float (&dmin)[2], int block,
                                           const float* const (&dx)[2], Fragment* out) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float scale = dx[i % 2][block];
-    const float d = W::d(rows[i / 2], raw[i / 2], block);
-    out->acc[i] = __fmaf_rn(__int2float_rn(out->sum[i]), __fmul_rn(d, scale), out->acc[i]);
+    out->acc[i] = __fmaf_rn(__int2float_rn(out->sum[i]), __fmul_rn(d[i / 2], scale), out->acc[i]);
     out->sum[i] = 0;
     if constexpr (W::kHasMin) {
-      const float dmin = W::dmin(rows[i / 2], raw[i / 2], block);
-      out->acc[i] = __fmaf_rn(-__int2float_rn(out->min_sum[i]), __fmul_rn(dmin, scale), out->acc[i]);
+      out->acc[i] = __fmaf_rn(-__int2float_rn(out->min_sum[i]), __fmul_rn(dmin[i / 2], scale), out->acc[i]);
       out->min_sum[i] = 0;
     }
   }
 }
 
+// A block's scales of a lane's two rows: what a group of a format needs beside its words.
+template <class W>
+struct RowScales {
+  float d[2];
+  float dmin[2];
+  __device__ RowScales(const PackedRow (&rows)[2], const typename W::Raw (&raw)[2], int group) : d{}, dmin{} {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      d[r] = W::d(rows[r], raw[r], group / 2);
+      if constexpr (W::kHasMin) dmin[r] = W::dmin(rows[r], raw[r], group / 2);
+    }
+  }
+};
+template <class W>
+  requires(W::kBlock == 32)
+struct RowScales<W> {
+  Scales4 row[2];
+  __device__ RowScales(const PackedRow (&rows)[2], const typename W::Raw (&)[2], int group)
+      : row{W::scales(rows[0], group), W::scales(rows[1], group)} {}
+};
+
 // The grid's x: column tiles of a row tile side by side, so that they meet its weights in the cache.
 template <DType kType, bool kPair>
-__global__ void __launch_bounds__(kProductThreads) product_mma(ProductArgs args) {
+__global__ void __launch_bounds__(kProductThreads, kProductBlocks) product_mma(ProductArgs args) {
   using W = Weights<kType>;
   GPU_SHARED(int, x_rows, kTileColumns);
   const GroupOfRows group = group_of_block(args);
@@ -156,6 +175,7 @@ __global__ void __launch_bounds__(kProductThreads) product_mma(ProductArgs args)
     FragmentWeights w;
     W::words(raw[0], w.a);
     W::words(raw[1], w.b);
+    const RowScales<W> scales(rows, raw, t);
 #pragma unroll
     for (int step = 0; step < kColumnSteps; ++step) {
       if (step * 8 >= n_columns) break;
@@ -170,10 +190,10 @@ __global__ void __launch_bounds__(kProductThreads) product_mma(ProductArgs args)
       const int16_t* const sums[2] = {args.x.q.sums16 + y_rows[0] * args.x.q.sums_stride,
                                       args.x.q.sums16 + y_rows[1] * args.x.q.sums_stride};
       if constexpr (W::kBlock == 32) {
-        add_group32<W>(rows, t, n_blocks, w, x, dx, sums, &out[step]);
+        add_group32<W>(scales.row, t, n_blocks, w, x, dx, sums, &out[step]);
       } else {
         add_group256<W>(raw, t, w, x, sums, &out[step]);
-        if (t % 2 == 1) end_block<W>(rows, raw, t / 2, dx, &out[step]);
+        if (t % 2 == 1) end_block<W>(scales.d, scales.dmin, t / 2, dx, &out[step]);
       }
     }
   }

@@ -23,6 +23,7 @@ __device__ void softmax(float* p, int n) {
   for (int i = lane; i < n; i += 32) p[i] = canonical_exp(__fsub_rn(p[i], most));
   __syncwarp();
   const float sum = sum16(p, n);
+  __syncwarp();
   for (int i = lane; i < n; i += 32) p[i] = __fdiv_rn(p[i], sum);
   __syncwarp();
 }
@@ -107,7 +108,6 @@ __global__ void __launch_bounds__(32) choose_experts(RouterArgs args) {
     scores[i] = row[i];
     if ((__float_as_int(scores[i]) & 0x7fffffff) >= kInfinityBits) atomicExch(args.not_finite, 1);
   }
-  __syncwarp();
   if (router.gating == RouterGating::kSoftmax) softmax(scores, n);
   if (router.gating == RouterGating::kSigmoid) sigmoid(scores, n);
   for (int i = lane; i < n; i += 32) {

@@ -162,7 +162,7 @@ struct Weights<DType::kIQ4_XS> {
     return {load_codes<4>(row.plane[kCodes], group, c), load_words<8>(row.plane[kScales] + group / 2 * 8)};
   }
   __device__ __forceinline__ static void words(const Raw& raw, int (&w)[8]) {
-    TableWeights<HalfScale>::words(raw.low, kIQ4Table, w);
+    TableWeights<HalfScale>::words(raw.low, iq4_table(), w);
   }
   __device__ __forceinline__ static Words<4> scales(const Raw& raw, int group) {
     const uint32_t low = raw.head.w[1] >> (group % 2 * 16);

@@ -2,6 +2,7 @@
 //   Raw, load(row, group, c)       what a lane loads of a group
 //   words(raw, w)                  its eight words
 //   d(row, block), m(row, block)   scale and, with kHasMin, minimum of a block
+//   scales(row, group)             those of the group's four blocks
 #pragma once
 
 #include "cpp/tensor/dtype.h"
@@ -19,10 +20,22 @@ struct Raw32 {
   Words<4> high;
 };
 
+struct Scales4 {
+  float d[4];
+  float m[4];
+};
+
 struct HalfScale {
   static constexpr int kBlock = 32;
   static constexpr bool kHasMin = false;
   __device__ static float d(const PackedRow& row, int block) { return load_half(row.plane[kD], block); }
+  __device__ static Scales4 scales(const PackedRow& row, int group) {
+    const Words<8> four = load_words<8>(row.plane[kD] + group * 8);
+    Scales4 out{};
+#pragma unroll
+    for (int s = 0; s < 4; ++s) out.d[s] = half_at(four.w[s / 2], s % 2);
+    return out;
+  }
 };
 
 struct HalfScaleAndMin {
@@ -30,6 +43,16 @@ struct HalfScaleAndMin {
   static constexpr bool kHasMin = true;
   __device__ static float d(const PackedRow& row, int block) { return load_half(row.plane[kD], 2 * block); }
   __device__ static float m(const PackedRow& row, int block) { return load_half(row.plane[kD], 2 * block + 1); }
+  __device__ static Scales4 scales(const PackedRow& row, int group) {
+    const Words<16> four = load_words<16>(row.plane[kD] + group * 16);
+    Scales4 out{};
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      out.d[s] = half_at(four.w[s], 0);
+      out.m[s] = half_at(four.w[s], 1);
+    }
+    return out;
+  }
 };
 
 struct E8M0Scale {
@@ -37,6 +60,13 @@ struct E8M0Scale {
   static constexpr bool kHasMin = false;
   __device__ static float d(const PackedRow& row, int block) {
     return e8m0_to_float_half(__ldg(row.plane[kD] + block));
+  }
+  __device__ static Scales4 scales(const PackedRow& row, int group) {
+    const uint32_t four = load_words<4>(row.plane[kD] + group * 4).w[0];
+    Scales4 out{};
+#pragma unroll
+    for (int s = 0; s < 4; ++s) out.d[s] = e8m0_to_float_half(static_cast<uint8_t>(four >> (8 * s)));
+    return out;
   }
 };
 
@@ -85,19 +115,19 @@ struct TableWeights : Scale {
   }
 };
 // kIQ4Values and kMXFP4Values of cpp/tensor/blocks.h.
-constexpr Table16 kIQ4Table{{0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u}};
-constexpr Table16 kMXFP4Table{{0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu}};
+__device__ inline Table16 iq4_table() { return {{0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u}}; }
+__device__ inline Table16 mxfp4_table() { return {{0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu}}; }
 
 template <>
 struct Weights<DType::kIQ4_NL> : TableWeights<HalfScale> {
   __device__ __forceinline__ static void words(const Raw& raw, int (&w)[8]) {
-    TableWeights<HalfScale>::words(raw, kIQ4Table, w);
+    TableWeights<HalfScale>::words(raw, iq4_table(), w);
   }
 };
 template <>
 struct Weights<DType::kMXFP4> : TableWeights<E8M0Scale> {
   __device__ __forceinline__ static void words(const Raw& raw, int (&w)[8]) {
-    TableWeights<E8M0Scale>::words(raw, kMXFP4Table, w);
+    TableWeights<E8M0Scale>::words(raw, mxfp4_table(), w);
   }
 };
 

@@ -19,8 +19,9 @@ from expertree.expert_record import Costs, ExpertRecord, load_record, record_pat
 from expertree.generation import Generation, TextOptions, run_generation
 from expertree.kv_cache import cache_types
 from expertree.memory_size import parse_budget
+from expertree.profile.recording import DEFAULT_EVENTS, Profiling
 from expertree.sampling import SamplingParams
-from expertree.session import Session, to_ids
+from expertree.session import Session, new_session_facts, to_ids
 from expertree.speculation import (
     Drafting,
     DraftLimits,
@@ -55,6 +56,7 @@ class Model:
             with any; the text differs between them. Latent attention (deepseek2) keeps keys only.
         activations: "int8" (the exactness contract) or "f32" (reference mode: no rounding of activations, slow).
         pre: pre-tokenizer name to force when the file's own is unknown.
+        reserve: bytes that ram="auto" leaves free beside, for what sessions draft with (`drafting_memory`).
         progress: called with (bytes read, bytes in all) while loading.
 
     Raises:
@@ -75,6 +77,7 @@ class Model:
         cache_type: str | tuple[str, str] = "f32",
         activations: str = "int8",
         pre: str | None = None,
+        reserve: int = 0,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         budget = parse_budget(ram)
@@ -86,6 +89,7 @@ class Model:
         self._pre = pre
         self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
         self._selector_states: dict[str, list[float]] = {}
+        self._sessions: dict[int, dict[str, Any]] = {}  # what profiles say of them, the latest ones
         self._record_path = _record_path(record, self.path)
         profile = _saved_profile(record, self._record_path)
         try:
@@ -100,15 +104,16 @@ class Model:
                 n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
                 policy=policy,
                 profile=[] if profile is None else profile.ravel().tolist(),
+                cache_type_k=key_type,
+                cache_type_v=value_type,
+                reserve_bytes=reserve,
                 vram_budget=vram_budget.size_bytes,
                 vram_auto=vram_budget.leave_margin,
                 device=device_backend(),
-                cache_type_k=key_type,
-                cache_type_v=value_type,
             )
         except TypeError as error:
             raise InvalidRequestError(
-                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}): wrong type"
+                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}, reserve={reserve!r}): wrong type"
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
@@ -223,16 +228,23 @@ class Model:
 
     def memory(self, n_ctx: int | None = None) -> dict[str, int]:
         """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
-        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model); on a GPU
-        vram_bytes."""
+        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model); drafting_bytes,
+        weights that its sessions draft with at present, one copy for all of them (`drafting_memory` by purpose; a
+        session's own drafting state is in its `stats`); on a GPU vram_bytes."""
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return {
             "expert_bytes": int(self.experts.get("budget_bytes", 0)),
             "weight_bytes": int(self._core.weight_bytes),
             "kv_bytes": int(self._core.kv_bytes(length)),
-            "vram_bytes": int(self.gpu.get("budget_bytes", 0)),
             "scratch_bytes": int(self._core.scratch_bytes(length)),
+            "drafting_bytes": sum(self.drafting_memory.values()),
+            "vram_bytes": int(self.gpu.get("budget_bytes", 0)),
         }
+
+    @property
+    def drafting_memory(self) -> dict[str, int]:
+        """Bytes of the heads, blocks and models that sessions draft with at present, by purpose and file."""
+        return {str(purpose): int(size_bytes) for purpose, size_bytes in self._core.drafting_parts}
 
     def load_experts(self) -> None:
         """Waits until all experts that have room are in memory, and on the GPU. They come by themselves; this is for
@@ -314,6 +326,27 @@ class Model:
         )
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return Session(self, length, sampling_params(sampling), speculation)
+
+    def profile(self, *, max_events: int = DEFAULT_EVENTS) -> Profiling:
+        """Records where time and bytes go while a `with` block runs.
+
+        >>> with model.profile() as run:
+        ...     model.generate("Once upon a time", draft="auto")
+        >>> print(run.profile.summary())
+
+        Calls that begin before the block or end after it are not in it. One profile of a model at a time.
+
+        Args:
+            max_events: pieces of the time line to keep; sums go on beyond them.
+
+        Raises:
+            InvalidRequestError: another profile runs (when the block is entered).
+        """
+        return Profiling(self, max_events)
+
+    def _session_facts(self, session: int) -> dict[str, Any]:
+        """What a profile says of a session, by its id; one that is gone and was not seen by a profile has no name."""
+        return dict(self._sessions.get(session, new_session_facts(self.n_ctx)))
 
     def generate(
         self,

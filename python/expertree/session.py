@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from expertree.model import Model
 
 
+_REMEMBERED_SESSIONS = 4096
+
+
+def new_session_facts(n_ctx: int) -> dict[str, Any]:
+    """Of a session without a drafter."""
+    return {"label": "", "category": "", "draft": None, "select": None, "predict": None, "n_ctx": n_ctx}
+
+
 def to_ids(tokens: Sequence[int] | npt.NDArray[Any], what: str = "tokens") -> npt.NDArray[np.int32]:
     """Token ids or row numbers as a contiguous int32 array (n,).
 
@@ -54,6 +62,7 @@ class Session:
         self._speculation = speculation
         self.seed = draw_seed() if sampling.seed is None else sampling.seed
         self._core = _core.Session(model._core, n_ctx, sampling.to_core(self.seed))
+        self._facts = self._register()
         if speculation is not None:
             speculation.apply(self._core)
             if model._step_costs is not None:
@@ -61,6 +70,22 @@ class Session:
             self._learned_key = f"{speculation.draft} {speculation.select} {sampling}" if speculation.is_named else None
             if self._learned_key in model._selector_states:
                 _core.restore_selector(self._core, model._selector_states[self._learned_key])
+
+    def _register(self) -> dict[str, Any]:
+        facts = new_session_facts(self.n_ctx)
+        if self._speculation is not None:
+            for name in ("draft", "select", "predict"):
+                plug = getattr(self._speculation, name)
+                facts[name] = plug if plug is None or isinstance(plug, str) else type(plug).__name__
+        sessions = self._model._sessions
+        sessions[int(self._core.id)] = facts
+        while len(sessions) > _REMEMBERED_SESSIONS:
+            del sessions[next(iter(sessions))]
+        return facts
+
+    def set_label(self, label: str, category: str = "") -> None:
+        """Names the session in profiles."""
+        self._facts.update(label=label, category=category)
 
     @property
     def model(self) -> Model:
@@ -79,8 +104,9 @@ class Session:
     @property
     def stats(self) -> dict[str, Any]:
         """prefill_tokens, decode_tokens, prefill_seconds, decode_seconds, seed; steps, and of all their trees nodes
-        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds; lossless,
-        False when the selector changes the text."""
+        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds;
+        drafter_bytes, memory of the drafter's weights (which other sessions share) and state; lossless, False when the
+        selector changes the text."""
         return {**self._core.stats, "seed": self.seed, "lossless": self.lossless}
 
     @property
@@ -178,6 +204,7 @@ class Session:
         copy._speculation = self._speculation if self._speculation is not None and self._speculation.is_named else None
         if copy._speculation is not None:
             copy._speculation.apply(copy._core)
+        copy._facts = copy._register()
         return copy
 
     def set_sampling(self, sampling: SamplingParams) -> None:

@@ -40,6 +40,9 @@ nb::dict stats_of(const ExpertPager& pager) {
   d["reads"] = s.n_reads;
   d["failed_reads"] = s.n_failed_reads;
   d["bytes_read"] = s.bytes_read;
+  d["bytes_from_disk"] = s.bytes_from_disk;
+  d["bytes_overread"] = s.bytes_overread;
+  d["bytes_from_cache"] = s.bytes_from_cache;
   d["read_seconds"] = static_cast<double>(s.read_us) * 1e-6;
   d["read_bytes_per_second"] = s.read_bytes_per_second;
   d["wait_seconds"] = static_cast<double>(s.wait_us) * 1e-6;
@@ -91,6 +94,14 @@ void bind_expert_pager(nb::module_& m) {
       .def_prop_ro(
           "slots", [](const ExpertPager& pager) { return pager.plan().n_slots; }, "Of each size class.")
       .def_prop_ro("slot_bytes", [](const ExpertPager& pager) { return pager.layout().slot_bytes(); })
+      .def_prop_ro(
+          "file_bytes",
+          [](const ExpertPager& pager) {
+            std::vector<uint64_t> sizes;
+            for (int32_t l = 0; l < pager.layout().n_layers(); ++l) sizes.push_back(pager.layout().file_bytes(l));
+            return sizes;
+          },
+          "Of an expert, by MoE layer.")
       .def_prop_ro("class_of_layer",
                    [](const ExpertPager& pager) {
                      std::vector<int32_t> classes;

@@ -95,6 +95,7 @@ nb::dict simulate(const std::shared_ptr<RoutingTrace>& trace, const std::vector<
   d["uses"] = result.n_uses;
   d["hits"] = result.n_hits;
   d["misses_by_layer"] = result.n_misses;
+  d["misses"] = result.step_misses;
   return d;
 }
 
@@ -136,7 +137,7 @@ void bind_pager(nb::module_& m) {
       "path"_a, "Of reads past the page cache, in bytes; 1 where the file system has none.");
   m.def("simulate_cache", &simulate, "trace"_a, "class_of_layer"_a, "n_slots"_a, "policy"_a,
         "profile"_a = std::vector<float>(), "warmup_steps"_a = 0,
-        "Replays a trace: steps, uses, hits, misses_by_layer. n_slots: of each size class.");
+        "Replays a trace: steps, uses, hits, misses_by_layer, misses (steps * layers). n_slots: of each size class.");
   m.def(
       "plan_slots",
       [](const std::vector<uint64_t>& slot_bytes, const std::vector<int64_t>& n_experts, uint64_t budget) {

@@ -17,6 +17,7 @@
 
 #include "cpp/model/model.h"
 #include "cpp/spec/acceptance_fit.h"
+#include "cpp/spec/back_off.h"
 #include "cpp/spec/measured_cost.h"
 #include "cpp/spec/predictor.h"
 #include "cpp/spec/predictors/oracle.h"
@@ -170,10 +171,37 @@ void bind_testing_spec_prices(nb::module_& m) {
   bind_predictors(m);
   nb::class_<AcceptanceFit>(m, "AcceptanceFit")
       .def(nb::init<>())
-      .def("probability", &AcceptanceFit::probability)
-      .def("observe", &AcceptanceFit::observe, "score"_a, "accepted"_a)
+      .def("probability", &AcceptanceFit::probability, "score"_a, "depth"_a = 1)
+      .def(
+          "observe",
+          [](AcceptanceFit& f, float score, bool accepted, int32_t depth) { f.observe(score, depth, accepted); },
+          "score"_a, "accepted"_a, "depth"_a = 1)
+      .def("least_score", &AcceptanceFit::least_score)
+      .def("deviation", &AcceptanceFit::deviation)
       .def_prop_ro("slope", &AcceptanceFit::slope)
       .def_prop_ro("offset", &AcceptanceFit::offset);
+  nb::class_<BackOff>(m, "BackOff")
+      .def(nb::init<>())
+      .def_prop_ro("resting", &BackOff::resting)
+
+      .def(
+          "loss",
+          [](BackOff& b, bool verified, int64_t n_tokens, double draft, double verify, double wait, double misses,
+             double kept_misses, double expected_plain) {
+            return b.loss({true, verified, n_tokens, draft, verify, wait, misses, kept_misses}, expected_plain);
+          },
+          "verified"_a, "n_tokens"_a, "draft_seconds"_a, "verify_seconds"_a, "wait_seconds"_a = 0.0, "misses"_a = 0.0,
+          "kept_misses"_a = 0.0, "expected_plain"_a = 1.0)
+      .def("state", &BackOff::state)
+      .def("restore", [](BackOff& b, const std::vector<double>& state) { b.restore(state); })
+      .def(
+          "observe",
+          [](BackOff& b, bool drafted, bool verified, int64_t n_tokens, double draft, double verify, double wait,
+             double misses, double kept_misses, double expected_plain) {
+            b.observe({drafted, verified, n_tokens, draft, verify, wait, misses, kept_misses}, expected_plain);
+          },
+          "drafted"_a, "verified"_a, "n_tokens"_a, "draft_seconds"_a, "verify_seconds"_a, "wait_seconds"_a = 0.0,
+          "misses"_a = 0.0, "kept_misses"_a = 0.0, "expected_plain"_a = 1.0);
 }
 
 }  // namespace expertree

@@ -11,6 +11,7 @@ void bind_engine(nanobind::module_& m);
 void bind_joint_step(nanobind::module_& m);
 void bind_merge_experts(nanobind::module_& m);
 void bind_expert_pager(nanobind::module_& m);
+void bind_profile(nanobind::module_& m);
 void bind_pager(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_speculation(nanobind::module_& m);

@@ -53,6 +53,7 @@ NB_MODULE(_core, m) {
   expertree::bind_replay(m);
   expertree::bind_expert_pager(m);
   expertree::bind_device(m);
+  expertree::bind_profile(m);
   expertree::bind_engine(m);
   expertree::bind_speculation(m);
   expertree::bind_joint_step(m);

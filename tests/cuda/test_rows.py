@@ -149,6 +149,7 @@ ROUTERS = [
     {"gating": "softmax", "n_experts": 60, "n_used": 4},
     {"gating": "softmax_of_chosen", "n_experts": 32, "n_used": 4},
     {"gating": "sigmoid_of_chosen", "n_experts": 16, "n_used": 1},
+    {"gating": "sigmoid_of_chosen", "n_experts": 40, "n_used": 6, "renormalize": True},
     {"gating": "softmax", "n_experts": 8, "n_used": 8, "renormalize": True},
     {"gating": "sigmoid", "n_experts": 256, "n_used": 8, "n_groups": 8, "n_groups_used": 4, "renormalize": True,
      "weights_scale": 2.5},

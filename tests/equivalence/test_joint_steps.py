@@ -76,6 +76,12 @@ def test_together_as_alone(arch: str, memory: str, load_tiny: Loader) -> None:
     check_together(load(load_tiny, arch, memory), load(load_tiny, arch), range(len(SESSIONS)))
 
 
+@pytest.mark.parametrize("cache", ["f16", "q8_0"])
+@pytest.mark.parametrize("arch", ["qwen3moe", "qwen35moe"])
+def test_together_as_alone_with_smaller_caches(arch: str, cache: str, load_tiny: Loader) -> None:
+    check_together(load(load_tiny, arch, "paged", cache), load(load_tiny, arch, cache=cache), [0, 1, 2, 3], 24)
+
+
 @pytest.mark.parametrize("arch", RECORDED)
 def test_together_as_alone_in_every_architecture(arch: str, load_tiny: Loader) -> None:
     i = RECORDED.index(arch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import expertree
@@ -43,6 +44,23 @@ def test_a_window_ends_where_it_should(tmp_path: Path) -> None:
     assert (everything.logits(TOKENS) != everything.logits(other)).any(1).all()
 
 
+def test_dbrx_clamps_what_it_projects(tmp_path: Path) -> None:
+    """At 2 in the recorded model; 0 is no limit, and a negative one is none that makes sense."""
+    recorded = (FOLDER / "dbrx.gguf").read_bytes()
+    key = b"dbrx.attention.clamp_kqv" + struct.pack("<I", 6)
+
+    def with_limit(limit: float) -> Path:
+        path = tmp_path / f"{limit}.gguf"
+        path.write_bytes(recorded.replace(key + struct.pack("<f", 2.0), key + struct.pack("<f", limit)))
+        return path
+
+    logits = {limit: load(with_limit(limit)).logits(TOKENS) for limit in (2.0, 0.0, 1e6, 1.0)}
+    assert (logits[0.0] == logits[1e6]).all()
+    assert np.abs(logits[2.0] - logits[0.0]).max() > 0.1 and np.abs(logits[2.0] - logits[1.0]).max() > 0.1
+    with pytest.raises(expertree.ModelFormatError, match="clamp_kqv"):
+        load(with_limit(-1.0))
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
@@ -52,6 +70,7 @@ def test_a_window_ends_where_it_should(tmp_path: Path) -> None:
         ("deepseek2", "blk.1.attn_v_b.weight"),
         ("gemma4-moe", "blk.0.ffn_gate_inp.scale"),
         ("phimoe", "output.bias"),
+        ("dbrx", "blk.1.attn_output_norm.weight"),
     ],
 )
 def test_a_missing_tensor_is_named(name: str, missing: str, tmp_path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from expertree.cli.chat_commands import ChatCommands
 from expertree.cli.chat_input import Turn, is_unfinished, read_turns, to_turn
 from expertree.cli.conversation import ContextFull, Conversation
 from expertree.errors import Cancelled, InvalidRequestError
+from pseudo_terminal import Terminal
 
 WARM = {"temperature": 1.0, "seed": 5}
 
@@ -225,57 +224,6 @@ def test_a_turn_that_does_not_fit_fails_the_run(path: Path) -> None:
     run = run_chat(path, "--ctx", 60, stdin="x" * 100)
     assert (run.returncode, run.stdout) == (1, b"")
     assert run.stderr.startswith(b"expertree: error: this message was not sent") and run.stderr.count(b"\n") == 1
-
-
-class Terminal:
-    """A program on a pseudo-terminal: its screen so far, and a keyboard."""
-
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
-        self._fd, slave = os.openpty()
-        self.process = subprocess.Popen(
-            command,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
-        os.close(slave)
-        os.set_blocking(self._fd, False)
-        self._screen = ""
-
-    def press(self, keys: str) -> None:
-        os.write(self._fd, keys.encode())
-
-    def wait_for(self, pattern: str, seconds: float = 60) -> str:
-        """Everything shown since the last match, up to and including this one."""
-        end = time.monotonic() + seconds
-        while (found := re.search(pattern, self._screen, re.DOTALL)) is None:
-            assert time.monotonic() < end, f"no {pattern!r} in {self._screen!r}"
-            self._read()
-            time.sleep(0.02)
-        shown, self._screen = self._screen[: found.end()], self._screen[found.end() :]
-        return shown
-
-    def wait_for_end(self) -> int:
-        end = time.monotonic() + 60
-        while self.process.poll() is None and time.monotonic() < end:
-            self._read()
-            time.sleep(0.02)
-        return self.process.wait(timeout=1)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._fd)
-
-    def _read(self) -> None:
-        try:
-            self._screen += os.read(self._fd, 1 << 16).decode("utf-8", "replace")
-        except (BlockingIOError, OSError):
-            return
 
 
 OpenTerminal = Callable[..., Terminal]

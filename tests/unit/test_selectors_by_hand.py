@@ -320,18 +320,19 @@ def test_residency_stops_drafting_that_does_not_pay_and_comes_back() -> None:
         return drafted
 
     selector = Selector("residency")
-    # Steps take three times what the prices say and bring two tokens: hopeless, which a few steps tell.
-    drafted = run(selector, 4 + 32 + 4 + 64 + 4 + 128, 3.0, True)
-    assert drafted == [True] * 4 + [False] * 32 + [True] * 4 + [False] * 64 + [True] * 4 + [False] * 128
-    # The next session begins with a trial; what it rests then is twice as long as the last time.
+    # Steps take three times what the prices say and bring two tokens: hopeless, which two steps tell.
+    drafted = run(selector, 2 + 32 + 2 + 64 + 2 + 128, 3.0, True)
+    assert drafted == [True] * 2 + [False] * 32 + [True] * 2 + [False] * 64 + [True] * 2 + [False] * 128
+    # The next session begins with another try; what it rests then is twice as long as the last time.
     heir = Selector("residency")
     heir.restore(selector.state())
-    assert run(heir, 4 + 256 + 4, 3.0, True) == [True] * 4 + [False] * 256 + [True] * 4
-    # Fast again: never another rest once the old evidence has faded.
-    run(selector, 400, 1.1, True)
+    assert run(heir, 2 + 256 + 2, 3.0, True) == [True] * 2 + [False] * 256 + [True] * 2
+    # Fast again: never another rest, and after some gains the next one would be short.
     assert run(selector, 200, 1.1, True) == [True] * 200
-    # A little slower than plain: a whole window before the rest.
-    assert run(Selector("residency"), 16 + 32, 2.1, True) == [True] * 16 + [False] * 32
+    # Gains are credit for bad luck: 4 plain steps, and 1.5 more may be lost.
+    assert run(selector, 6 + 32, 3.0, True) == [True] * 6 + [False] * 32
+    # A little slower than plain: that adds up to more than 1.5 plain steps before the rest.
+    assert run(Selector("residency"), 13 + 32, 2.125, True) == [True] * 13 + [False] * 32
 
 
 def test_residency_tells_the_drafter_what_it_would_never_verify() -> None:
@@ -344,6 +345,9 @@ def test_residency_tells_the_drafter_what_it_would_never_verify() -> None:
     assert selector.least_score() == 0.0
     selector.select([-1], [0.9], cost, np.array([[[0], [0]], [[1], [1]]], np.int32), 64)
     assert selector.least_score() == approx(0.3, abs=1e-6)
+    # A step without a tree, perhaps for that reason, lowers it.
+    selector.observe_plain(1.0)
+    assert selector.least_score() == approx(0.15, abs=1e-6)
     assert Selector("all").least_score() == 0.0
 
 

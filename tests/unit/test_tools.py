@@ -57,6 +57,22 @@ def test_bench_batch_counts_passes(tiny):
     assert all(row["tokens_per_second"] > 0 for row in rows)
 
 
+# ---- lossless_product.py
+
+
+def test_lossless_product_goes_on_where_it_was(tmp_path):
+    journal = tmp_path / "done.txt"
+    only = [f"--only={key}" for key in ("arch=qwen3moe", "drafter=scripted 1", "selector=random", "memory=paged")]
+    only += ["--only=sampler=plain", "--only=temperature=0.7", "--only=predictor=last", "--only=cache=f16"]
+    options = [*only, "--tokens", "40", "--journal", journal]
+    ended = run("lossless_product.py", *options, "--hours", "0")
+    assert ended.returncode == 3 and "3 cases, 0 done before" in ended.stdout, ended.stdout + ended.stderr
+    done = run("lossless_product.py", *options)
+    assert done.returncode == 0 and "3/3 passed, 0 failed" in done.stdout, done.stdout + done.stderr
+    again = run("lossless_product.py", *options)
+    assert again.returncode == 0 and "3 cases, 3 done before" in again.stdout
+
+
 # ---- check_layers.py
 
 CLEAN = {

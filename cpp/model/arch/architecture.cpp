@@ -10,10 +10,10 @@ namespace {
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 constexpr const Architecture* kArchitectures[] = {
-    &kLlama,     &kQwen2,      &kQwen3,      &kQwen2Moe,    &kQwen3Moe,  &kOlmoe,     &kGptOss,
-    &kDeepSeek2, &kGlm4Moe,    &kGraniteMoe, &kPhiMoe,      &kGemma3,    &kGemma4,    &kMiniMaxM2,
-    &kLlama4,    &kErnie45Moe, &kHunyuanMoe, &kBailingMoe2, &kDots1,     &kDeepSeek,  &kSmallThinker,
-    &kGrok,      &kExaoneMoe,  &kMiMo2,      &kQwen35,      &kQwen35Moe, &kQwen3Next, &kLfm2Moe,
+    &kLlama,      &kQwen2,       &kQwen3,     &kQwen2Moe, &kQwen3Moe,     &kOlmoe,     &kGptOss,    &kDeepSeek2,
+    &kGlm4Moe,    &kGraniteMoe,  &kPhiMoe,    &kGemma3,   &kGemma4,       &kMiniMaxM2, &kLlama4,    &kErnie45Moe,
+    &kHunyuanMoe, &kBailingMoe2, &kDots1,     &kDeepSeek, &kSmallThinker, &kGrok,      &kExaoneMoe, &kMiMo2,
+    &kQwen35,     &kQwen35Moe,   &kQwen3Next, &kLfm2Moe,  &kDbrx,
 };
 
 // The number of rows of the token embedding, which the tokenizer must agree with.

@@ -47,6 +47,7 @@ extern const Architecture kSmallThinker;
 extern const Architecture kGrok;
 extern const Architecture kExaoneMoe;
 extern const Architecture kMiMo2;
+extern const Architecture kDbrx;
 
 // Names of the architectures that run here.
 std::vector<std::string> architecture_names();

@@ -49,10 +49,9 @@ void read_common(const ArchKeys& keys, HyperParameters* h) {
   if (h->head_dim_k < 1 || h->head_dim_v < 1) {
     keys.refuse_value("attention.head_count", h->n_heads, "at most embedding_length");
   }
-  const double eps = keys.require_float("attention.layer_norm_rms_epsilon");
-  if (!(eps >= 0.0 && eps < 1.0)) {
-    keys.refuse_value("attention.layer_norm_rms_epsilon", std::to_string(eps), "a number from 0 to 1");
-  }
+  const char* eps_key = h->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  const double eps = keys.require_float(eps_key);
+  if (!(eps >= 0.0 && eps < 1.0)) keys.refuse_value(eps_key, std::to_string(eps), "a number from 0 to 1");
   h->rms_eps = static_cast<float>(eps);
   for (size_t i = 0; i < static_cast<size_t>(n_blocks); ++i) {
     auto& layers = i < static_cast<size_t>(h->n_layers) ? h->layers : h->nextn_layers;

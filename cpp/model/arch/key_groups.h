@@ -6,7 +6,8 @@
 
 namespace expertree {
 
-// Keys that every transformer of this kind has: sizes, heads, context, eps, rope. Fills in h->layers.
+// Keys that every transformer of this kind has: sizes, heads, context, eps (h->layer_norm, set before, says of which
+// norm), rope. Fills in h->layers.
 void read_common(const ArchKeys& keys, HyperParameters* h);
 
 // rope.*, for heads of head_dim_k elements. Scaling by long and short factors is refused unless h->rope_factors, set

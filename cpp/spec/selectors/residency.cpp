@@ -4,6 +4,7 @@
 // the best path is taken and everything priced again, for marginal times fall as the union of experts grows. The best
 // set on the way counts, the empty one included; then leaves whose loss raises the rate are dropped.
 #include <algorithm>
+#include <iterator>
 
 #include "cpp/spec/acceptance_fit.h"
 #include "cpp/spec/back_off.h"
@@ -23,15 +24,16 @@ class ResidencySelector final : public Selector {
   std::vector<double> state() const override {
     std::vector<double> state = acceptance_.state();
     state.push_back(least_score_);
-    for (const double value : back_off_.state()) state.push_back(value);
+    std::ranges::copy(back_off_.state(), std::back_inserter(state));
     return state;
   }
 
   void restore(std::span<const double> state) override {
-    if (state.size() < 3) return;
-    acceptance_.restore(state[0], state[1]);
-    least_score_ = static_cast<float>(state[2]);
-    back_off_.restore(state.subspan(3));
+    constexpr size_t kOwn = AcceptanceFit::kStateSize;
+    if (state.size() <= kOwn) return;
+    acceptance_.restore(state);
+    least_score_ = static_cast<float>(state[kOwn]);
+    back_off_.restore(state.subspan(kOwn + 1));
   }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
@@ -40,7 +42,7 @@ class ResidencySelector final : public Selector {
     find_gains(tree, &gains_);
     draft_ = cost.draft_seconds();
     plain_tokens_ = 1.0 + cost.other_tokens();
-    least_score_ = acceptance_.score(least_acceptance(sets, cost));
+    least_score_ = acceptance_.least_score(least_acceptance(sets, cost));
     pricing_.reset(tree, sets, cost, blind_);
     std::vector<int32_t> nodes = grow(tree);
     drop_leaves(tree, &nodes);
@@ -58,15 +60,19 @@ class ResidencySelector final : public Selector {
   }
 
   void observe(const StepOutcome& outcome) override {
+    // A bound that one odd measurement made too high leaves nothing to choose from, and so nothing to correct it by.
+    if (outcome.tree->size() == 0) least_score_ *= 0.5f;
     for (const int32_t v : outcome.selected) {
       const bool accepted = std::find(outcome.accepted.begin(), outcome.accepted.end(), v) != outcome.accepted.end();
-      acceptance_.observe(outcome.tree->scores[static_cast<size_t>(v)], accepted);
+      const auto i = static_cast<size_t>(v);
+      acceptance_.observe(outcome.tree->scores[i], outcome.tree->depths[i], accepted);
     }
     // A drafter that found nothing, and took no time over it, made a plain iteration.
     const bool drafted = outcome.tree->size() > 0 || outcome.draft_seconds > 0.01 * outcome.verify_seconds;
-    back_off_.observe({drafted, !outcome.selected.empty(), 1 + static_cast<int64_t>(outcome.accepted.size()),
-                       outcome.draft_seconds, outcome.verify_seconds},
-                      expected_plain_);
+    back_off_.observe(
+        {drafted, !outcome.selected.empty(), 1 + static_cast<int64_t>(outcome.accepted.size()), outcome.draft_seconds,
+         outcome.verify_seconds, outcome.wait_seconds, outcome.misses, outcome.kept_misses},
+        expected_plain_);
   }
 
  private:
@@ -74,7 +80,7 @@ class ResidencySelector final : public Selector {
   void find_gains(const TokenTree& tree, std::vector<double>* gains) const {
     gains->resize(static_cast<size_t>(tree.size()));
     for (size_t v = 0; v < gains->size(); ++v) {
-      (*gains)[v] = acceptance_.probability(tree.scores[v]);
+      (*gains)[v] = acceptance_.probability(tree.scores[v], tree.depths[v]);
       if (tree.parents[v] >= 0) (*gains)[v] = std::min((*gains)[v], (*gains)[static_cast<size_t>(tree.parents[v])]);
     }
   }

@@ -15,8 +15,10 @@ from expertree.cli.chat_commands import ChatCommands
 from expertree.cli.chat_input import Turn, prompt_turns, read_turns
 from expertree.cli.conversation import Answer, Conversation
 from expertree.cli.failures import one_line
+from expertree.cli.live_view import LiveView
 from expertree.cli.loading import load_model, remember_experts
 from expertree.cli.options import CHAT_DEFAULTS, CHAT_DRAFT, DraftOptions, ModelOptions, SamplingOptions, command
+from expertree.cli.status_line import StatusLine
 from expertree.cli.terminal import TextStream
 from expertree.errors import Error
 from expertree.models import cache_folder
@@ -29,15 +31,18 @@ class _Screen:
     def __init__(self, out: TextStream, notes: TextStream) -> None:
         self.out, self.notes = out, notes
         self._in_reasoning = False
+        self.on_text: Callable[[], object] = lambda: None
 
     def reasoning(self, text: str) -> None:
         if self.notes.is_terminal:
             self._in_reasoning = True
             self.notes.write_dim(text)
+        self.on_text()
 
     def content(self, text: str) -> None:
         self._end_reasoning()
         self.out.write(text)
+        self.on_text()
 
     def finish(self) -> None:
         self._end_reasoning()
@@ -68,6 +73,13 @@ def chat(
             "-n", "--max-tokens", metavar="N", min=1, help="Most tokens of one answer. Default: until it ends."
         ),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Show tokens/s, accepted length, hit rate, bytes read and memory below each answer, as /live.",
+        ),
+    ] = False,
     sampling: SamplingOptions,
     drafting: DraftOptions,
     options: ModelOptions,
@@ -83,12 +95,13 @@ def chat(
 
     At the prompt, /help lists commands. A line that ends with a backslash goes on in the next one, and so does all
     between triple quotes; Alt-Enter starts a new line. Ctrl-C stops an answer, Ctrl-D leaves. When stdin is not a
-    terminal, each line is a turn, and only the answers are written.
+    terminal, each line is a turn, and only the answers are written. Figures of --live are on stderr: the last line of
+    the screen while an answer comes, or a line after it where stderr is no terminal.
     """
     if prompt is not None and not prompt.strip():
         raise typer.BadParameter("the text of -p is empty; leave -p out for a conversation")
     drafts = drafting.values(CHAT_DRAFT)
-    loaded = load_model(model, options)
+    loaded = load_model(model, options, drafts)
     is_interactive = prompt is None and sys.stdin.isatty()
     conversation = Conversation(
         loaded,
@@ -98,12 +111,12 @@ def chat(
         system=system,
         stoppable=is_interactive,
     )
-    chatting = _Chat(conversation, _Screen(TextStream(sys.stdout), TextStream(sys.stderr)), is_interactive)
+    chatting = _Chat(conversation, _Screen(TextStream(sys.stdout), TextStream(sys.stderr)), is_interactive, live)
     if prompt is not None:
         chatting.run(iter([Turn(prompt, is_literal=True)]))
     elif is_interactive:
         chatting.greet()
-        chatting.run(prompt_turns(cache_folder() / "chat_history", chatting.say))
+        chatting.run(prompt_turns(cache_folder() / "chat_history", chatting.say, lambda: chatting.live.toolbar))
     else:
         if isinstance(sys.stdin, TextIOWrapper):  # the tokenizer takes any bytes
             sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -114,12 +127,15 @@ def chat(
 class _Chat:
     """The loop over turns."""
 
-    def __init__(self, conversation: Conversation, screen: _Screen, is_interactive: bool) -> None:
+    def __init__(self, conversation: Conversation, screen: _Screen, is_interactive: bool, live: bool) -> None:
         self._conversation = conversation
         self._screen = screen
         self._is_interactive = is_interactive
         regenerate = functools.partial(conversation.regenerate, screen)
-        self._commands = ChatCommands(conversation, self.say, functools.partial(self._answer, regenerate))
+        self.live = LiveView(conversation, StatusLine(sys.stderr), self.say, live)
+        screen.on_text = self.live.update
+        again = functools.partial(self._answer, regenerate)
+        self._commands = ChatCommands(conversation, self.say, again, self.live.toggle)
 
     def say(self, text: str) -> None:
         """A line from the program itself."""
@@ -144,7 +160,8 @@ class _Chat:
     def _answer(self, ask: Callable[[], Answer]) -> None:
         """At a terminal an error ends the turn and not the program."""
         try:
-            answer = ask()
+            with self.live.answer():
+                answer = ask()
         except (Error, KeyboardInterrupt) as error:
             self._screen.finish()
             if not self._is_interactive or isinstance(error, KeyboardInterrupt):
@@ -153,6 +170,7 @@ class _Chat:
             return
         self._screen.finish()
         self._comment(answer)
+        self.live.finish()
 
     def _comment(self, answer: Answer) -> None:
         n_ctx = self._conversation.n_ctx

@@ -24,20 +24,27 @@ class ChatCommands:
         conversation: what they act on.
         say: shows a line.
         regenerate: has the last answer given anew.
+        toggle_live: turns the live view on or off.
     """
 
     def __init__(
-        self, conversation: Conversation, say: Callable[[str], object], regenerate: Callable[[], object]
+        self,
+        conversation: Conversation,
+        say: Callable[[str], object],
+        regenerate: Callable[[], object],
+        toggle_live: Callable[[], object] = lambda: None,
     ) -> None:
         self._conversation = conversation
         self._say = say
         self._regenerate = regenerate
+        self._toggle_live = toggle_live
         self._commands = (
             _Command(("/help", "/?"), "", "this list", self._help),
             _Command(("/reset", "/clear"), "", "forget the conversation; the system message stays", self._reset),
             _Command(("/system",), "TEXT", "set the system message; /system off removes it", self._system),
             _Command(("/regenerate", "/retry"), "", "another answer in place of the last one", self._again),
             _Command(("/stats",), "", "context used, speed, seed", self._stats),
+            _Command(("/live",), "", "figures below each answer while it comes, on or off", self._live),
             _Command(("/exit", "/quit"), "", "leave, as Ctrl-D does", lambda _: False),
         )
 
@@ -79,6 +86,10 @@ class ChatCommands:
             self._say("there is no answer to replace yet")
         else:
             self._regenerate()
+        return True
+
+    def _live(self, argument: str) -> bool:
+        self._toggle_live()
         return True
 
     def _stats(self, argument: str) -> bool:

@@ -59,16 +59,20 @@ def read_turns(stream: TextIO) -> Iterator[Turn]:
         yield to_turn(text)
 
 
-def prompt_turns(history_file: Path, say: Callable[[str], object]) -> Iterator[Turn]:
+def prompt_turns(
+    history_file: Path, say: Callable[[str], object], toolbar: Callable[[], str] = lambda: ""
+) -> Iterator[Turn]:
     """The turns of a person at a terminal, up to Ctrl-D, or Ctrl-C twice.
 
     Args:
         history_file: keeps what was typed, for the arrow keys.
         say: shows a line.
+        toolbar: what to show below the prompt; "" for nothing.
     """
     prompt = _make_prompt(history_file)
     was_interrupted = False
     while True:
+        prompt.bottom_toolbar = toolbar() or None
         try:
             text = prompt.prompt(_PROMPT)
         except EOFError:

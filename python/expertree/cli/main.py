@@ -16,6 +16,7 @@ from expertree.cli.generate import generate
 from expertree.cli.inspect import inspect
 from expertree.cli.models import models_app
 from expertree.cli.options import unwrapped
+from expertree.cli.profile import profile
 from expertree.cli.replay import replay
 
 _HELP = """Run Mixture-of-Experts language models on this machine.
@@ -53,6 +54,7 @@ app.command("chat")(chat)
 app.command("generate")(generate)
 app.command("inspect")(inspect)
 app.command("bench")(bench)
+app.command("profile")(profile)
 app.command("replay")(replay)
 app.add_typer(models_app, name="models")
 

@@ -15,6 +15,7 @@ from expertree.comparison.replay import Replayed, Replayer
 from expertree.comparison.settings import SWEEPS, chosen_settings, comparison_settings
 from expertree.comparison.speculation_trace import SpeculationTrace
 from expertree.errors import InvalidRequestError
+from expertree.profile.profile import Profile, is_profile
 
 _HEADER = (
     f"{'machine':28}{'setting':22}{'tokens/s':>9}{'ratio':>7}{'accepted':>9}{'rows':>6}{'experts':>8}{'fetched':>8}"
@@ -24,7 +25,12 @@ _HEADER = (
 
 @command
 def replay(
-    trace: Annotated[Path, typer.Argument(help="What `expertree bench --speculate` recorded (trace-tT.npz).")],
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            help="What `expertree bench --speculate` recorded (trace-tT.npz), or `expertree profile` (profile.npz)."
+        ),
+    ],
     *,
     machine: Annotated[
         list[str] | None,
@@ -73,7 +79,7 @@ def replay(
     """
     if sweep not in SWEEPS:
         raise typer.BadParameter(f"{sweep!r}; expected one of {', '.join(SWEEPS)}", param_hint="--sweep")
-    recorded = SpeculationTrace.load(trace)
+    recorded = _load(trace)
     rows = comparison_settings(recorded.n_experts, recorded.n_used, sweep)
     settings = chosen_settings(select, rows) if select else rows
     lossy = [row.name for row in settings if select and not row.is_lossless]
@@ -90,6 +96,11 @@ def replay(
     for place in machines:
         for row in replayer.summaries(settings, place, draft_seconds=None if draft_ms is None else draft_ms * 1e-3):
             print(json.dumps(row.to_json()) if as_json else _line(row), flush=True)
+
+
+def _load(path: Path) -> SpeculationTrace:
+    """A recorded run, or a profile's run."""
+    return Profile.load(path).speculation_trace() if is_profile(path) else SpeculationTrace.load(path)
 
 
 def _machines(names: Sequence[str], vram: Sequence[str], trace: SpeculationTrace) -> list[AnyMachine]:

@@ -25,7 +25,7 @@ class TextStream:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.is_terminal = stream.isatty()
-        self._has_styles = self.is_terminal and not os.environ.get("NO_COLOR") and _knows_escapes()
+        self._has_styles = self.is_terminal and not os.environ.get("NO_COLOR") and knows_escapes()
         self.at_line_start = True
 
     def write(self, text: str) -> None:
@@ -56,5 +56,6 @@ class TextStream:
         self.at_line_start = text.endswith("\n")
 
 
-def _knows_escapes() -> bool:
+def knows_escapes() -> bool:
+    """Whether the terminal moves its cursor when told to."""
     return os.environ.get("TERM", "") not in ("", "dumb", "unknown")
