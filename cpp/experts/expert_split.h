@@ -22,8 +22,8 @@ struct SplitLayer {
 double split_seconds(const ExpertCosts& costs, const SplitLayer& layer, std::span<const int64_t> copied,
                      std::span<const int64_t> kept);
 
-// The indices of the experts to be copied, n_rows[i] rows each, such that the layer takes least; the fewest of equal
-// choices. An expert with many rows costs the CPU most and the link no more than another: it is copied first.
+// The indices of the experts to be copied, n_rows[i] rows each. An expert with many rows costs the CPU most and the link no
+// more than another, so those go first; how many, such that the layer takes least, the fewest of equal choices.
 std::vector<int32_t> split_experts(const ExpertCosts& costs, const SplitLayer& layer, std::span<const int64_t> n_rows);
 
 }  // namespace expertree

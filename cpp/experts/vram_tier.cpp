@@ -27,10 +27,10 @@ VramTier::VramTier(ExpertPager& pager, std::shared_ptr<Device> device, VramPlan 
       options_(options),
       pager_options_(pager_options),
       copy_(std::move(copy)),
-      experts_(device_->make_experts(plan_.device)),
       cache_(make_cache()),
       stage_bytes_per_second_(kUsualStaging) {
   stats_.device = device_->info();
+  experts_ = device_->make_experts(plan_.device);
   stats_.budget_bytes = plan_.bytes;
   stats_.fixed_bytes = plan_.fixed_bytes;
   stats_.all_bytes = plan_.all_bytes;
@@ -64,8 +64,8 @@ void VramTier::begin_step() {
   const bool has_room = stats_.n_resident < stats_.n_slots;
   const double rate = std::min(link, stage_bytes_per_second_);
   const double seconds = (has_room ? kFillShare : kExchangeShare) * costs_.step_seconds;
-  offer_bytes_left_ = costs_.step_seconds > 0.0 ? std::max(slot, static_cast<int64_t>(seconds * rate))
-                                                : kFirstOffers * slot;
+  offer_bytes_left_ =
+      costs_.step_seconds > 0.0 ? std::max(slot, static_cast<int64_t>(seconds * rate)) : kFirstOffers * slot;
 }
 
 std::vector<int32_t> VramTier::choose(int32_t layer, std::span<const int64_t> n_rows, int64_t n_hits,

@@ -81,8 +81,8 @@ void CudaExperts::upload_parameters() {
     for (int64_t at = 0; at < n; at += most) {
       const auto size = static_cast<size_t>(std::min(most, n - at)) * sizeof(float);
       std::memcpy(pinned_.inputs, from + at, size);
-      CUDA_CHECK(cudaMemcpyAsync(const_cast<float*>(to) + at, pinned_.inputs, size, cudaMemcpyHostToDevice,
-                                 runs_.get()));
+      CUDA_CHECK(
+          cudaMemcpyAsync(const_cast<float*>(to) + at, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
       CUDA_CHECK(cudaStreamSynchronize(runs_.get()));
     }
   };
@@ -132,7 +132,7 @@ bool CudaExperts::is_link_busy() {
   if (!last.in_use) return false;
   const cudaError_t status = cudaEventQuery(last.copied.get());
   if (status == cudaErrorNotReady) return true;
-  CUDA_CHECK(status);
+  check(status, "cudaEventQuery");
   return false;
 }
 
@@ -149,8 +149,7 @@ void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
   CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
   bool blocks[2] = {};
   for (const int m : {0, 1}) {
-    const ActivationFormat format =
-        dtype_info(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype).activation;
+    const ActivationFormat format = dtype_info(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype).activation;
     if (format == ActivationFormat::kQ8_32) blocks[0] = true;
     if (format == ActivationFormat::kQ8_256) blocks[1] = true;
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from emulated_device import emulated, leaks, library, n_calls, set_up
 from expertree import Cancelled, DeviceError, Error, OutOfMemoryError, _core
 from expertree._core import _testing
-from test_vram import ALL, TOKENS, FetchRule, OnDevice, budgets, expected, same_bits
+from test_vram import TOKENS, FetchRule, OnDevice, budgets, expected, same_bits
 
 Tiny = Callable[..., Path]
 # Those that a step makes; "run:" is work that fails on the device, which then is lost.
@@ -58,7 +59,7 @@ def test_a_call_of_a_step_fails(call: str, streams: str, tiny: Tiny) -> None:
                 got = model.evaluate(TOKENS[4:8])
             except Error as error:
                 assert isinstance(error, DeviceError), error
-                assert "the GPU failed: cuda" in str(error)
+                assert re.search("the GPU failed: (cuda[A-Z]|launch_)", str(error)), error
                 n_failed += 1
                 assert model.stats["errors"] == 1
                 assert model.session.n_tokens == 4
@@ -81,8 +82,9 @@ def test_a_call_of_loading_fails(call: str, tiny: Tiny) -> None:
     path = tiny(arch="gpt-oss", format="Q8_0")  # has biases
     with emulated():
         before = n_calls(call)
-        OnDevice(path)
+        whole = OnDevice(path)
         n = n_calls(call) - before
+        del whole
     assert n > 0
     for nth in sorted({1, 2, (n + 1) // 2, n} & set(range(1, n + 1))):
         with emulated(streams="lazy", fail=f"{call}:{nth}"):
@@ -98,35 +100,37 @@ def test_a_call_of_loading_fails(call: str, tiny: Tiny) -> None:
             assert leaks() == ""
 
 
-def test_a_read_that_fails_beside_a_running_device(tiny: Tiny) -> None:
+@pytest.mark.parametrize("streams", ["lazy", "shuffle"])
+def test_a_read_that_fails_beside_a_running_device(streams: str, tiny: Tiny) -> None:
     """The batch is given up where it stands; the next one is not spoilt by it."""
     path = tiny(arch="qwen3moe", format="Q8_0")
-    logits = expected(path, TOKENS[:12])
-    for streams in ("lazy", "shuffle"):
-        with emulated(streams=streams, seed=3):
-            faults = _testing.Faults()
-            faults.descriptor = True
-            model = _testing.load_paged(
-                path.as_posix(), faults=faults, vram=budgets(path)[1], budget=ALL, background=False, use_cached=False,
-                fetch=FetchRule.always,
-            )  # fmt: skip
-            session = _core.Session(model, 512, _core.SamplerOptions())
-            chain = np.arange(-1, 3, dtype=np.int32)
-            session.evaluate(TOKENS[:4], chain)
-            session.commit(np.arange(4, dtype=np.int32))
-            faults.fail_every = 2
-            n_failed = 0
-            for _ in range(6):
-                try:
-                    session.evaluate(TOKENS[4:8], chain)
-                    session.rollback()
-                except DeviceError:
-                    n_failed += 1
-            faults.fail_every = 0
-            assert n_failed > 0
-            assert same_bits(session.evaluate(TOKENS[4:8], chain)[0], logits[4:8])
-            del session, model
-            assert leaks() == ""
+    logits = expected(path, TOKENS[:4])
+    faults = _testing.Faults()
+    faults.descriptor = True
+    faults.fail_every, faults.first_fault = 40, 200
+    with emulated(streams=streams, seed=3):
+        model = _testing.load_paged(
+            path.as_posix(),
+            faults=faults,
+            vram=budgets(path)[1],
+            budget=least(path),
+            use_cached=False,
+            fetch=FetchRule.shuffled,
+        )
+        session = _core.Session(model, 512, _core.SamplerOptions())
+        n_failed = n_right = 0
+        for _ in range(40):
+            try:
+                assert same_bits(session.evaluate(TOKENS[:4], np.arange(-1, 3, dtype=np.int32))[0], logits)
+                session.rollback()
+                n_right += 1
+            except DeviceError as error:
+                assert "GPU" not in str(error)
+                n_failed += 1
+        assert n_failed > 3
+        assert n_right > 3
+        del session, model
+        assert leaks() == ""
 
 
 def test_stopping_at_any_moment(tiny: Tiny) -> None:
@@ -152,7 +156,7 @@ def test_stopping_at_any_moment(tiny: Tiny) -> None:
             except Cancelled:
                 pass
         assert same_bits(model.evaluate(TOKENS), logits)
-        del model
+        del model, stopper
         assert leaks() == ""
     assert n_stopped > 0
 
