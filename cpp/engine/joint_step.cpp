@@ -111,7 +111,7 @@ bool run_pass(Model& model, const Steps& steps, bool routing) {
     return true;
   } catch (const Error&) {
     roll_back(steps);
-    for (SessionStep* step : steps) step->fail(std::current_exception());
+    if (!together) steps[0]->fail(std::current_exception());
   } catch (const std::bad_alloc&) {
     roll_back(steps);
     if (!together) steps[0]->fail(std::current_exception());
