@@ -337,9 +337,6 @@ FAULTS = [Fault(*row) for row in (
      "rows[i] = row(b, i, gates(sequence.at + i),", "rows[i] = row(b, i, gates(i),", (JOINT,)),
     ("together", "every sequence is given the first one's logits", FORWARD,
      "    outputs += piece->n_logit_rows() * h_.n_vocab;\n", "", (JOINT,)),
-    ("together", "one sequence's budget of experts is all the others', too", "cpp/model/expert_limit.cpp",
-     "for (int64_t r = piece.at; r < piece.at + piece.n; ++r) {\n      scores_",
-     "for (int64_t r = 0; r < piece.at + piece.n; ++r) {\n      scores_", (JOINT,)),
     ("together", "an expert that another session runs is paid for again", "cpp/spec/shared_pass.cpp",
      "const double before = n_before == 0 ? 0.0 : alone_.run_seconds(layer, expert, n_before);\n"
      "  return alone_.run_seconds(layer, expert, n_before + n_rows) - before;",
