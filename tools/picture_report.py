@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Pictures of a profile's HTML report, as wide as a desktop and as a phone. Needs Chromium and Pillow.
 
-    python tools/picture_report.py REPORT.html PREFIX     # writes PREFIX-desktop.png and PREFIX-phone.png
+python tools/picture_report.py REPORT.html PREFIX     # writes PREFIX-desktop.png and PREFIX-phone.png
 """
 
 import argparse

@@ -151,3 +151,21 @@ def test_a_picture_holds_the_pixels() -> None:
 def test_a_full_disk_is_an_error_with_the_name(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"no-folder.*cannot be written"):
         CASES["nothing"]().report(tmp_path / "no-folder" / "report.html")
+
+
+@pytest.mark.parametrize("name", ["drafting", "plain", "dense", "nothing"])
+def test_plots_as_files(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from expertree.profile.plots import write_plots
+
+    written = [path.stem for path in write_plots(CASES[name](), tmp_path)]
+    assert (
+        written
+        == {
+            "drafting": ["time", "experts", "budget", "drafts"],
+            "plain": ["time", "experts", "budget"],
+            "dense": ["time", "drafts"],
+            "nothing": ["experts"],
+        }[name]
+    )
+    assert all((tmp_path / f"{name}.png").read_bytes()[1:4] == b"PNG" for name in written)
