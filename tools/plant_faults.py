@@ -391,7 +391,7 @@ FAULTS = [Fault(*row) for row in (
     ("live", "the prompt's time is the answer's", "python/expertree/cli/live_figures.py",
      "        self._window.clear()\n        self._first = None\n", "        pass\n", (LIVE,)),
     ("live", "the last row is not given back", "python/expertree/cli/status_line.py",
-     "\x1b[{rows};1H\x1b[2K{_WHOLE}{_RESTORE}", "\x1b[{rows};1H\x1b[2K{_RESTORE}", (LIVE,)),
+     "\\x1b[{rows};1H\\x1b[2K{_WHOLE}{_RESTORE}", "\\x1b[{rows};1H\\x1b[2K{_RESTORE}", (LIVE,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
      "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]
