@@ -345,7 +345,7 @@ FAULTS = [Fault(*row) for row in (
      "            self.findings.interrupted = True\n", "            self.findings = Findings(interrupted=True)\n",
      (COMPARISON,)),
     ("profile", "waiting for experts counts as running them", "cpp/model/moe_block.cpp",
-     "    const ZoneScope zone(chunk.timeline, Zone::kWait, layer);\n    return lease.next", "    return lease.next",
+     "  const ZoneScope zone(chunk.timeline, Zone::kWait, layer);\n  return lease->next", "  return lease->next",
      (PROFILE,)),
     ("profile", "time of a zone inside another one counts twice", "cpp/profile/timeline.h",
      "    since_ns_ = now;\n    return before;",

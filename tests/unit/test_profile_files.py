@@ -143,6 +143,24 @@ def test_budgets_of_the_runs_own_size_give_its_own_speed(sample: Profile) -> Non
     assert speeds[-1] <= d.tokens / computing * 1.001
 
 
+def test_a_replay_begins_with_what_was_in_memory(sample: Profile) -> None:
+    full = np.ones_like(sample.experts.initial)
+    warm = dataclasses.replace(sample, experts=dataclasses.replace(sample.experts, initial=full))
+    (point,) = warm.budget_curve((1.0,))
+    assert point.hit_rate == 1.0
+    (point,) = sample.budget_curve((1.0,))
+    assert point.hit_rate < 1.0
+
+
+def test_reading_hides_behind_computing(sample: Profile) -> None:
+    model = BudgetModel(sample)
+    misses = np.ones_like(model._misses)
+    n_layers = misses.shape[1]
+    assert model.waiting(misses, 1.0, np.full(n_layers, 1e-7)) == 0.0
+    all_of_it = misses.sum() * 1.0
+    assert 0.95 * all_of_it < model.waiting(misses, 1.0, np.full(n_layers, 1.0)) < all_of_it
+
+
 def test_a_replay_counts_the_runs_own_hits(tiny: Tiny) -> None:
     path = tiny(**SPEC)
     model = Model(path, ram=int(0.4 * Model(path).experts["all_bytes"]), policy="lru")
@@ -193,11 +211,27 @@ def test_a_profile_feeds_the_replayer(tiny: Tiny) -> None:
     columns = Replayer(trace).steps(Setting("all", "all", "all"), RecordingMachine("here"))
     ran = profile.steps.of_kind("speculate") & (profile.steps.rows > 0)
     n_passes = int(ran.sum())
+    assert profile.steps.accepted.sum() >= 3
+    assert len(sequence.routed) == sequence.n_positions + len(sequence.tokens)
+    assert len(sequence.tokens) == profile.nodes.verified.sum() + nodes_below_accepted(profile)
     assert columns["accepted"].tolist()[: n_passes - 1] == profile.steps.accepted[ran].tolist()[:-1]
     assert columns["rows"].tolist()[: n_passes - 1] == profile.steps.rows[ran].tolist()[:-1]
     assert columns["experts"].tolist()[: n_passes - 1] == profile.steps.experts_touched[ran].tolist()[:-1]
     plain = Replayer(trace).steps(PLAIN, RecordingMachine("here"))
     assert plain["tokens"].sum() == len(sequence.text) - 1
+
+
+def nodes_below_accepted(profile: Profile) -> int:
+    """Each verified node once for each of its accepted ancestors."""
+    nodes = profile.nodes
+    first = np.searchsorted(nodes.step, nodes.step)
+    n = 0
+    for i in np.flatnonzero(nodes.verified):
+        parent = nodes.parent[i]
+        while parent >= 0:
+            n += int(nodes.accepted[first[i] + parent])
+            parent = nodes.parent[first[i] + parent]
+    return n
 
 
 def test_a_conversation_is_several_sequences(tiny: Tiny) -> None:
