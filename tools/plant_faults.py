@@ -55,6 +55,9 @@ PROFILE = "tests/unit/test_profile.py"
 PROFILE_FILES = "tests/unit/test_profile_files.py"
 VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
+REPORT = "tests/unit/test_report.py"
+REPORT_PAGE = "tests/unit/test_report_page.py"
+LIVE = "tests/unit/test_live_view.py"
 
 
 @dataclass(frozen=True)
@@ -399,6 +402,20 @@ FAULTS = [Fault(*row) for row in (
      "            below = {top: -1}\n", "            below = {top: -1, -1: -1}\n", (PROFILE_FILES,)),
     ("profile", "reuse counts the expert itself", "python/expertree/profile/reuse.py",
      "distances.append(len(order) - 1 - at)", "distances.append(len(order) - at)", (PROFILE_FILES,)),
+    ("report", "names are not escaped", "python/expertree/profile/report/markup.py",
+     "html.escape(shown, quote=True)", "shown", (REPORT,)),
+    ("report", "waiting counts as computing beside reads", "python/expertree/profile/report/timeline.py",
+     "mine = (e.step == step) & (e.zone != _WAIT)", "mine = e.step == step", (REPORT,)),
+    ("report", "labels of an axis touch", "python/expertree/profile/report/chart.py",
+     "if room >= 7 + max(", "if room >= 0 * max(", (REPORT,)),
+    ("report", "a plot without its data", "python/expertree/profile/report/drafts.py",
+     "chart.whisker(x, low, high)", "continue", (REPORT_PAGE,)),
+    ("live", "a line is as long as it likes", "python/expertree/cli/live_figures.py",
+     "if len(text) <= width:", "if text:", (LIVE,)),
+    ("live", "the prompt's time is the answer's", "python/expertree/cli/live_figures.py",
+     "        self._window.clear()\n        self._first = None\n", "        pass\n", (LIVE,)),
+    ("live", "the last row is not given back", "python/expertree/cli/status_line.py",
+     "\\x1b[{rows};1H\\x1b[2K{_WHOLE}{_RESTORE}", "\\x1b[{rows};1H\\x1b[2K{_RESTORE}", (LIVE,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",
      "++state(suffix).count;", "state(suffix).count += suffix == state(added).link;", (DRAFTING,)),
 )]

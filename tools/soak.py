@@ -22,6 +22,7 @@ from pathlib import Path
 
 HEAP_BYTES = 48 << 20  # metadata of the file, answers, what the heap holds back
 SLACK = 0.02
+PAGE_BYTES = 2 << 20  # a huge page more or less is no growth
 MAX_STEP_TOKENS = 64
 OPTIONS = ({}, {"draft": "ngram"}, {"temperature": 0.8}, {"draft": "ngram", "temperature": 1.0})
 
@@ -124,7 +125,7 @@ def main():
                 f"hits {row['hit_rate']:.0%}, {row['evictions']} evictions, {n_different} different answers",
                 flush=True,
             )
-    slack = SLACK * parts["expert_bytes"]
+    slack = max(SLACK * parts["expert_bytes"], PAGE_BYTES)
     peak = memory_of_process()["VmHWM"]
     faults = []
     if peak > accounted + HEAP_BYTES + slack:

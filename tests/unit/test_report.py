@@ -14,6 +14,7 @@ import pytest
 from expertree.errors import DeviceError
 from expertree.profile.report import palette, report_html
 from expertree.profile.report.chart import Axis, Chart, text_width
+from expertree.profile.report.details import _without_folders
 from expertree.profile.report.markup import Markup, element
 from expertree.profile.report.png import png_url
 from expertree.profile.report.scales import Scale, number, round_up
@@ -80,6 +81,12 @@ def test_what_is_missing_says_why() -> None:
     assert 'class="missing">' not in re.sub(
         r'<p class="missing">Nothing was looked for.*?</p>', "", report_html(CASES["drafting"]())
     )
+
+
+def test_folders_are_nobody_s_business() -> None:
+    shown = {"/a b/c.gguf": "c.gguf", "eagle3:/a/b.gguf": "eagle3:b.gguf", "head:C:\\q\\z.gguf": "head:z.gguf"}
+    assert all(_without_folders(path) == name for path, name in shown.items())
+    assert all(_without_folders(words) == words for words in ("8GiB", "2.78 GB/s", "ngram:4", "models/x.gguf"))
 
 
 def test_overlap_is_what_intervals_share() -> None:
@@ -151,3 +158,21 @@ def test_a_picture_holds_the_pixels() -> None:
 def test_a_full_disk_is_an_error_with_the_name(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"no-folder.*cannot be written"):
         CASES["nothing"]().report(tmp_path / "no-folder" / "report.html")
+
+
+@pytest.mark.parametrize("name", ["drafting", "plain", "dense", "nothing"])
+def test_plots_as_files(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    from expertree.profile.plots import write_plots
+
+    written = [path.stem for path in write_plots(CASES[name](), tmp_path)]
+    assert (
+        written
+        == {
+            "drafting": ["time", "experts", "budget", "drafts"],
+            "plain": ["time", "experts", "budget"],
+            "dense": ["time", "drafts"],
+            "nothing": ["experts"],
+        }[name]
+    )
+    assert all((tmp_path / f"{name}.png").read_bytes()[1:4] == b"PNG" for name in written)

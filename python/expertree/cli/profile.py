@@ -13,9 +13,11 @@ from rich.text import Text
 
 from expertree.cli.loading import load_model
 from expertree.cli.options import GENERATE_DEFAULTS, DraftOptions, ModelOptions, SamplingOptions, command
+from expertree.comparison.plots import require_matplotlib
 from expertree.comparison.prompts import load_prompts
 from expertree.errors import DeviceError
 from expertree.model import Model
+from expertree.profile.plots import write_plots
 from expertree.profile.profile import Profile
 from expertree.profile.prompted_run import ProfilePrompt, default_prompts, profile_prompts, text_prompt
 
@@ -56,6 +58,9 @@ def profile(
             help="About how long to try drafts and probe the machine afterwards; 0 judges by the run alone.",
         ),
     ] = 30.0,
+    plots: Annotated[
+        bool, typer.Option("--plots/--no-plots", help="Draw PNG files as well (needs matplotlib). Default: no.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the facts and the advice as one JSON object instead of the summary.")
     ] = False,
@@ -78,6 +83,8 @@ def profile(
 
     --json: the facts of schema "expertree.profile/1", see docs/profile.md.
     """
+    if plots:
+        require_matplotlib()
     loaded = load_model(model, options)
     settings = {**drafting.values(), **sampling.values(GENERATE_DEFAULTS)}
     chosen = _prompts(loaded, prompt or (), prompts, per_category)
@@ -93,6 +100,8 @@ def profile(
         progress.update(task, description="looking for better settings")
         made.advise(loaded if advice_seconds > 0 else None, advice_seconds)
     written = _write(made, out)
+    if plots:
+        written += [path.name for path in write_plots(made, out)]
     if as_json:
         print(json.dumps(made.facts))
     else:

@@ -78,8 +78,9 @@ class Chart:
         self, points: Sequence[Point], color: str = palette.INK, dash: str | None = None, width: float = 2
     ) -> None:
         path = "M" + " L".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
+        kind = None if color in palette.GUIDES else "mark"  # what only helps to read the plot is no data
         self._add(
-            element("path", d=path, fill="none", stroke=color, stroke_width=width, stroke_dasharray=dash, class_="mark")
+            element("path", d=path, fill="none", stroke=color, stroke_width=width, stroke_dasharray=dash, class_=kind)
         )
 
     def area(self, x: Sequence[float], lower: Sequence[float], upper: Sequence[float], style: Style) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from expertree.profile.report.figure import section
@@ -13,6 +14,7 @@ from expertree.quantity_text import bytes_text
 if TYPE_CHECKING:
     from expertree.profile.profile import Profile
 
+_PATH = re.compile(r"(\w+:)?((?:[A-Za-z]:)?[/\\~].*)", re.DOTALL)  # from the root, a drafter's name before it
 _MOST_SESSIONS = 40
 _LONGEST = 300  # characters of a value
 
@@ -68,8 +70,14 @@ def _pairs(values: dict[str, Any]) -> Markup:
 def _shown(value: Any) -> str:
     if value is None:
         return "–"
-    words = value if isinstance(value, str) else json.dumps(value)
+    words = _without_folders(value) if isinstance(value, str) else json.dumps(value)
     return words if len(words) <= _LONGEST else words[:_LONGEST] + "…"
+
+
+def _without_folders(words: str) -> str:
+    """'eagle3:/home/me/head.gguf' as 'eagle3:head.gguf': reports are passed on."""
+    found = _PATH.fullmatch(words)
+    return words if found is None else (found[1] or "") + re.split(r"[/\\]", found[2])[-1]
 
 
 def _table(names: tuple[str, ...], rows: list[list[str]]) -> Markup:

@@ -97,7 +97,7 @@ def _cost(profile: Profile) -> Markup:
     rows, ms = s.rows[chosen], s.measured[chosen] * 1e3
     counts = np.unique(rows)
     medians = [float(np.median(ms[rows == k])) for k in counts]
-    highest = float(np.percentile(ms, 98))
+    highest = max(float(np.percentile(ms, 98)), *medians)
     cut = int((ms > highest * 1.05).sum())
 
     def draw(width: float) -> Markup:

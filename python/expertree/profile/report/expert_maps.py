@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from expertree.profile.profile import Profile
 
 _DENSE = "A dense model has no experts."
+_FEW = 14  # experts whose maps stand side by side
 _UNUSED = "No pass ran an expert."
 _LEAST_CELL = 1.5  # pixels: smaller cells are smoothed by the browser
 
@@ -97,7 +98,7 @@ def _map(profile: Profile, name: str, title: str, values: Doubles, unit: str, hi
         return drawing(width, bottom + 36, title, join(image, border, axes))
 
     ramp = join(_ramp(), element("span", f"0 to {number(most)} {unit}", class_="key"))
-    return figure(title, draw, keys=[ramp])
+    return figure(title, draw, keys=[ramp], half=n_experts <= _FEW)
 
 
 def _axes(

@@ -65,7 +65,8 @@ def _reuse(profile: Profile) -> Markup:
         chart.line(list(zip(at.tolist(), within.tolist(), strict=True)), palette.ACCENT_DARK)
         return chart.svg(title)
 
-    note = f"{np.mean(distances < 0):.0%} of the uses are an expert's first; no budget makes hits of those."
+    first = f"{np.mean(distances < 0):.0%} of the uses are an expert's first"
+    note = f"{first}: hits only where it was read before it was needed."
     keys = [line_key("back within so many", palette.ACCENT_DARK)]
     if 0 < slots < n_experts:
         keys.append(line_key(f"slots of a layer now, {slots:.0f}", palette.WARM, "5 4"))

@@ -12,6 +12,7 @@ from expertree.profile.report.markup import Markup, element, join
 INK, FAINT, GRID = "#1f2933", "#52606d", "#dde3e9"
 ACCENT, ACCENT_DARK, LIGHT = "#2f6f9f", "#173f5f", "#a9cbe2"
 WARM = "#d2691e"
+GUIDES = (FAINT, WARM)  # lines to compare with
 
 
 @dataclass(frozen=True)
