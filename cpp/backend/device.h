@@ -17,10 +17,10 @@
 namespace expertree {
 
 struct DeviceInfo {
-  std::string name;       // as its driver calls it
-  std::string backend;    // "cuda", or "cuda, emulated"
+  std::string name;  // as its driver calls it
+  std::string backend;  // "cuda", or "cuda, emulated"
   int32_t n_devices = 0;  // that the machine has; one is used
-  int32_t index = 0;      // of that one
+  int32_t index = 0;  // of that one
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;
 };
@@ -51,17 +51,17 @@ struct DeviceExpertLayer {
 
 struct DeviceExpertsPlan {
   std::vector<DeviceExpertLayer> layers;  // [n_layers]
-  std::vector<uint64_t> slot_bytes;       // of each size class, multiples of 256 and at least Device::slot_bytes
-  std::vector<int64_t> n_slots;           // of each class; slots are numbered through, class by class
+  std::vector<uint64_t> slot_bytes;  // of each size class, multiples of 256 and at least Device::slot_bytes
+  std::vector<int64_t> n_slots;  // of each class; slots are numbered through, class by class
   GatedUnit unit = GatedUnit::kSwiGlu;
   int64_t n_embd = 0;
   int64_t max_inputs = 0;  // rows of a batch's inputs
-  int64_t max_pairs = 0;   // (expert, row) pairs of a batch
+  int64_t max_pairs = 0;  // (expert, row) pairs of a batch
 };
 
 // The rows that run one expert.
 struct DeviceRows {
-  int32_t slot;    // where it lies
+  int32_t slot;  // where it lies
   int32_t expert;  // of the batch's layer
   int64_t n;
   const int32_t* x_rows;  // [n], rows of the batch's inputs

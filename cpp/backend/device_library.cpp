@@ -32,7 +32,8 @@ std::filesystem::path own_folder() {
 OpenedDevice open_device(const std::string& backend) {
   const std::filesystem::path path = own_folder() / library_name(backend);
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {nullptr, "built without CUDA (no " + path.filename().string() + ")"};
+  if (!std::filesystem::exists(path, ignored))
+    return {nullptr, "built without CUDA (no " + path.filename().string() + ")"};
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* error = dlerror();

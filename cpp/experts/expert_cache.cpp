@@ -89,8 +89,7 @@ int32_t ExpertCache::choose_victim(ExpertKey key, FillReason reason, const std::
   return find(candidates_[chosen]);  // -1: the key itself, which has no slot
 }
 
-ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason,
-                                     const std::function<bool(ExpertKey)>& may_go) {
+ExpertCache::Taken ExpertCache::take(ExpertKey key, FillReason reason, const std::function<bool(ExpertKey)>& may_go) {
   ET_CHECK(find(key) < 0);
   Taken taken;
   std::vector<int32_t>& free = free_[static_cast<size_t>(class_of(key))];

@@ -69,8 +69,8 @@ void give_slots(VramPlan* plan, uint64_t budget_bytes) {
   if (budget_bytes < plan->least_bytes) {
     throw Error(ErrorCode::kOutOfMemory, "a budget of " + std::to_string(budget_bytes) +
                                              " bytes of GPU memory holds no expert beside what running one takes; " +
-                                             "this model works with " + std::to_string(plan->least_bytes) +
-                                             " bytes (" + format_bytes(plan->least_bytes) +
+                                             "this model works with " + std::to_string(plan->least_bytes) + " bytes (" +
+                                             format_bytes(plan->least_bytes) +
                                              ") or more: raise --vram, or leave it out");
   }
   const SlotPlan slots = plan_slots(plan->device.slot_bytes, plan->device.n_slots, budget_bytes - plan->fixed_bytes);

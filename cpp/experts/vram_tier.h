@@ -19,22 +19,22 @@
 namespace expertree {
 
 struct VramStats {
-  DeviceInfo device;           // as it was at the beginning
-  uint64_t budget_bytes = 0;   // taken on the device
-  uint64_t fixed_bytes = 0;    // of them beside slots
-  uint64_t all_bytes = 0;      // what slots for all experts would take
+  DeviceInfo device;  // as it was at the beginning
+  uint64_t budget_bytes = 0;  // taken on the device
+  uint64_t fixed_bytes = 0;  // of them beside slots
+  uint64_t all_bytes = 0;  // what slots for all experts would take
   uint64_t least_bytes = 0;
   int64_t n_slots = 0;
   int64_t n_resident = 0;
-  int64_t n_hits = 0;          // uses of experts that were there
-  int64_t n_fetches = 0;       // experts copied to be run at once
-  int64_t n_offers = 0;        // experts copied for later
+  int64_t n_hits = 0;  // uses of experts that were there
+  int64_t n_fetches = 0;  // experts copied to be run at once
+  int64_t n_offers = 0;  // experts copied for later
   int64_t n_evictions = 0;
   int64_t n_errors = 0;
-  int64_t n_runs = 0;          // experts run there
+  int64_t n_runs = 0;  // experts run there
   uint64_t bytes_copied = 0;
-  int64_t wait_us = 0;         // for outputs
-  bool is_lost = false;        // it failed and is left alone
+  int64_t wait_us = 0;  // for outputs
+  bool is_lost = false;  // it failed and is left alone
 };
 
 class VramTier {

@@ -84,9 +84,9 @@ Device* open(uint32_t abi, char* why, size_t why_size) {
     return refuse(why, why_size, cudaGetErrorString(failed));
   }
   if (10 * properties.major + properties.minor < kLeastCapability) {
-    return refuse(why, why_size, std::string(properties.name) + " is too old: compute capability " +
-                                     std::to_string(properties.major) + "." + std::to_string(properties.minor) +
-                                     ", and 7.5 is the least that works");
+    return refuse(why, why_size,
+                  std::string(properties.name) + " is too old: compute capability " + std::to_string(properties.major) +
+                      "." + std::to_string(properties.minor) + ", and 7.5 is the least that works");
   }
   return new CudaDevice(n_devices);
 }
@@ -95,7 +95,7 @@ Device* open(uint32_t abi, char* why, size_t why_size) {
 }  // namespace expertree::cuda
 
 extern "C" __attribute__((visibility("default"))) expertree::Device* expertree_open_device(uint32_t abi, char* why,
-                                                                                          size_t why_size) {
+                                                                                           size_t why_size) {
   try {
     return expertree::cuda::open(abi, why, why_size);
   } catch (const std::exception& error) {

@@ -75,7 +75,8 @@ nb::object states_of(const ExpertPager& pager) {
 void bind_expert_pager(nb::module_& m) {
   nb::class_<ExpertPager>(m, "ExpertPager")
       .def_prop_ro("stats", &stats_of)
-      .def_prop_ro("states", &states_of, "uint8 (n_layers, n_experts): 0 on disk, 1 being read, 2 in memory, 3 on a device.")
+      .def_prop_ro("states", &states_of,
+                   "uint8 (n_layers, n_experts): 0 on disk, 1 being read, 2 in memory, 3 on a device.")
       .def_prop_ro("costs",
                    [](const ExpertPager& pager) {
                      const ExpertCosts costs = pager.costs();

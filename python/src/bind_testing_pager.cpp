@@ -159,8 +159,8 @@ void bind_testing_pager(nb::module_& m) {
   m.def("load_paged", &load_paged, "path"_a, "threads"_a = 1, "isa"_a = "", "budget"_a = kAllExperts,
         "policy"_a = "auto", "reader"_a = "auto", "faults"_a = Faults(), "background"_a = false, "direct"_a = true,
         "use_cached"_a = true, "read_ahead"_a = false, "vram"_a = 0, "device"_a = "emulated",
-        "fetch"_a = FetchRule::kByCost, "max_pairs"_a = 0, "vram_auto"_a = false, nb::call_guard<nb::gil_scoped_release>(),
-        "A core Model with poisoned slots and faulty files.");
+        "fetch"_a = FetchRule::kByCost, "max_pairs"_a = 0, "vram_auto"_a = false,
+        nb::call_guard<nb::gil_scoped_release>(), "A core Model with poisoned slots and faulty files.");
   m.def("read_ranges", &read_ranges, "path"_a, "ranges"_a, "backend"_a, "direct"_a, "faults"_a,
         "([(bytes, error text)], reader's name, alignment)");
   m.def(
