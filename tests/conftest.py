@@ -46,16 +46,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return make
 
 
+KEPT_MODELS = 32
+
+
 @pytest.fixture(scope="session")
 def load_tiny(tiny: Callable[..., Path]) -> Callable[..., expertree.Model]:
-    """load_tiny(model_fields, **load_options); models are kept for the run."""
+    """load_tiny(model_fields, **load_options); the last few models are kept, for each has files and threads open."""
     loaded: dict[str, expertree.Model] = {}
 
     def load(fields: dict[str, Any], **options: Any) -> expertree.Model:
         key = repr((sorted(fields.items()), sorted(options.items())))
-        if key not in loaded:
-            loaded[key] = expertree.Model(tiny(**fields), **options)
-        return loaded[key]
+        model = loaded.pop(key, None) or expertree.Model(tiny(**fields), **options)
+        loaded[key] = model  # the latest one last
+        if len(loaded) > KEPT_MODELS:
+            del loaded[next(iter(loaded))]
+        return model
 
     return load
 
