@@ -4,12 +4,20 @@
 # Never instrumented: it tells the sanitizers what it does (emulation/sanitizer_hooks.h).
 file(GLOB EMULATION_SOURCES CONFIGURE_DEPENDS emulation/*.cpp)
 list(FILTER EMULATION_SOURCES EXCLUDE REGEX "c_controls.cpp$")
-add_library(expertree_cuda_emulation STATIC ${EMULATION_SOURCES})
-target_include_directories(expertree_cuda_emulation PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/emulation/include)
-target_compile_options(expertree_cuda_emulation PRIVATE -O2 -ffp-contract=off -Wall -Wextra)
-# Most of what a file takes to compile is the library's headers.
-set_target_properties(expertree_cuda_emulation PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-target_link_libraries(expertree_cuda_emulation PUBLIC Threads::Threads)
+function(add_emulation name)
+  add_library(${name} STATIC ${ARGN} ${EMULATION_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/emulation/include)
+  target_compile_options(${name} PRIVATE -O2 -ffp-contract=off -Wall -Wextra)
+  # Most of what a file takes to compile is the library's headers.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  target_link_libraries(${name} PUBLIC Threads::Threads)
+endfunction()
+add_emulation(expertree_cuda_emulation)
+# With the switch that CPUs other than x86-64 use.
+add_emulation(expertree_cuda_emulation_ucontext EXCLUDE_FROM_ALL)
+target_compile_definitions(expertree_cuda_emulation_ucontext PRIVATE EXPERTREE_EMU_UCONTEXT)
+add_executable(expertree_cuda_bugs_ucontext EXCLUDE_FROM_ALL ${CUDA_BUG_SOURCES})
+target_link_libraries(expertree_cuda_bugs_ucontext PRIVATE expertree_cuda_emulation_ucontext)
 
 # Kernels multiply and add in one rounding where they say so: with the CPU's instruction where there is one.
 set(EMULATED_CPU_FLAGS "")

@@ -1,7 +1,8 @@
 # libexpertree_cuda.so: nvcc for the kernels, the host compiler for the rest, the CUDA runtime linked in. Nothing links
 # the driver: the runtime looks for it when it is used, so that the library loads, and says "no driver", on any machine.
 
-set(EXPERTREE_CUDA_TARGETS "all" CACHE STRING "Compute capabilities to build for (75;86), all, or native")
+set(EXPERTREE_CUDA_TARGETS "" CACHE STRING
+  "Compute capabilities to build for (75;86), all, or native; empty for native with EXPERTREE_CUDA=AUTO and all with ON")
 set(CUDA_ALL_TARGETS 75 80 86 89 90 100 120)
 
 # nvcc may be a link or a script: it is asked where its toolkit is.
@@ -15,8 +16,11 @@ find_library(CUDART_STATIC cudart_static PATHS ${CUDA_ROOT}/lib64 ${CUDA_ROOT}/l
 
 # Kernels use nothing that came after compute capability 8.0: one translation to PTX serves every later device, which
 # halves the time (docs/decisions.md), and it is kept for devices to come.
-set(wanted ${EXPERTREE_CUDA_TARGETS})
-if(wanted STREQUAL "all")
+set(wanted "${EXPERTREE_CUDA_TARGETS}")
+if(wanted STREQUAL "" AND EXPERTREE_CUDA STREQUAL "AUTO")
+  set(wanted native)
+endif()
+if(wanted STREQUAL "" OR wanted STREQUAL "all")
   set(wanted ${CUDA_ALL_TARGETS})
 endif()
 set(NVCC_TARGETS "")

@@ -4,6 +4,9 @@ With one column (decoding) the limit is the memory: weights are walked through i
 GB/s of weights stands beside a plain read of memory. With many columns (prefill, tree verification) the limit is int8
 arithmetic: GOPS stand beside int8 products in registers. Probes run beside every line, since shared machines drift.
 
+With --sequence, what reads a sequence's past is timed instead: attention of one KV head with 8 query heads over the
+formats of the KV cache, and the delta rule of one head's state, for 1 row and for 8, from memory.
+
 With --against TYPE, each format takes turns with that one for a number of rounds, at one column and at 64: the table
 has the median share of the limit and the median of its ratio to TYPE's share in the same round.
 """
@@ -44,6 +47,25 @@ def compare(args):
         print(f"{type_name:8}{''.join(cells)}", flush=True)
 
 
+def sequence(args):
+    """The table of --sequence."""
+    buffer_bytes = args.buffer_mib << 20
+    read = _testing.time_memory_read(args.seconds / 2, True)
+    print(f"{args.isa}; a plain read takes {read:.1f} GB/s; best of {args.seconds} s")
+    print(f"{'kernel':34}{'rows':>5}{'us':>10}{'GB/s':>8}{'of read':>9}")
+    for rows in (1, 8):
+        timings = {
+            f"attend {kind}, 4096 cells of 128": _testing.time_attend(
+                args.isa, kind, 8, 128, 4096, rows, args.seconds, buffer_bytes
+            )
+            for kind in ("f32", "f16", "q8_0")
+        }
+        timings["delta_scan 128 x 128"] = _testing.time_delta_scan(args.isa, 128, 128, rows, args.seconds, buffer_bytes)
+        for name, t in timings.items():
+            share = t["gb_per_s"] / read
+            print(f"{name:34}{rows:5}{t['seconds'] * 1e6:10.1f}{t['gb_per_s']:8.2f}{share:9.0%}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--isa", default=_testing.best_isa(), choices=_testing.isa_names())
@@ -54,9 +76,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3, help="time per measurement (default %(default)s)")
     parser.add_argument("--buffer-mib", type=int, default=256, help="weights walked through with one column")
     parser.add_argument("--small-pages", action="store_true", help="4 KiB pages, as a mapped file has them")
+    parser.add_argument("--sequence", action="store_true", help="attention and the recurrent state instead")
     parser.add_argument("--against", metavar="TYPE", help="compare shares of the limits with this format's")
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
+    if args.sequence:
+        return sequence(args)
     if args.against is not None:
         return compare(args)
 

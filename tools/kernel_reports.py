@@ -13,6 +13,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf
+
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)'")
 SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 USED = re.compile(r"Used (\d+) registers")
@@ -38,7 +40,8 @@ def demangled(symbols: list[str]) -> list[str]:
     names = []
     for full in done.stdout.splitlines():
         name = re.sub(r"\(anonymous namespace\)::|expertree::(?:cuda::)?|^void ", "", full)
-        name = re.sub(r"\((?:DType|[A-Za-z]\w*)\)", "", name)  # casts of enumerators in template arguments
+        name = re.sub(r"\(DType\)(\d+)", lambda match: gguf.GGMLQuantizationType(int(match[1])).name, name)
+        name = re.sub(r"\([A-Za-z]\w*\)", "", name)  # casts of other template arguments
         depth, end = 0, len(name)
         for i, character in enumerate(name):
             depth += {"<": 1, ">": -1}.get(character, 0)

@@ -31,6 +31,9 @@ SESSION = "tests/unit/test_session.py"
 MOE = "tests/unit/test_moe_cases.py"
 GOLDEN = "tests/golden/test_conformance.py"
 ISA = "tests/isa/test_kernels.py"
+BENCH = "tests/unit/test_bench.py"
+CACHE_ROWS = "tests/isa/test_cache_rows.py"
+CACHE_TYPES = "tests/equivalence/test_cache_types.py"
 THREADS = "tests/unit/test_thread_pool.py"
 READS = "tests/unit/test_async_reader.py"
 CACHE = "tests/unit/test_cache_policies.py"
@@ -74,6 +77,8 @@ READ_SOURCE = "cpp/io/read_source.cpp"
 EXPERT_CACHE = "cpp/experts/expert_cache.cpp"
 EXPERT_PAGER = "cpp/experts/expert_pager.cpp"
 AVX512 = "cpp/kernels/avx512/"
+WALK = "cpp/kernels/attention_walk.h"
+CACHE_FORMATS = "cpp/model/cache_types.cpp"
 SCALAR = "cpp/kernels/scalar/"
 
 # fmt: off
@@ -91,8 +96,9 @@ FAULTS = [Fault(*row) for row in (
      "if (mode_ == ActivationMode::kReference || args.n_columns > 8) {\n    matmul", (EXACT,)),
     ("batch", "int8 activations of an earlier batch are used again", "cpp/backend/activations.cpp",
      "q8_32_.valid = false;", "q8_32_.valid = q8_32_.valid && rows == 1;", (EXACT,)),
-    ("batch", "rows that attend together see the last one's path", AVX512 + "attention.cpp",
-     "tile_at(rows[r], rows[r].first + begin);", "tile_at(rows[n_rows - 1], rows[r].first + begin);", (EXACT,)),
+    ("batch", "rows that attend together see the last one's path", WALK,
+     "tile_at<Isa>(rows[r], rows[r].first + begin, &decoded);",
+     "tile_at<Isa>(rows[n_rows - 1], rows[r].first + begin, &decoded);", (EXACT,)),
     # Trees.
     ("tree", "position = committed length + row number", FORWARD,
      "pass.batch->depths[at], pass", "i, pass", (EXACT,)),
@@ -101,7 +107,7 @@ FAULTS = [Fault(*row) for row in (
     ("tree", "a later root sees the first one's cell", STATE,
      "if (path.tail.empty() && path.n_prefix == cell(r)) {", "if (path.tail.empty()) {", (EXACT,)),
     ("commit", "moving a cell forgets its values", STATE,
-     "  v_planes_.each(v_.as<float>(), n_cells_, move);\n", "", (EXACT,)),
+     "  move(v_planes_, v_.data());\n", "", (EXACT,)),
     ("commit", "cells are moved last one first", STATE,
      "  for (const int32_t row : path) {\n    if (cell(row) != to) move_cell(cell(row), to);\n    ++to;\n  }",
      "  for (size_t i = path.size(); i-- > 0;) move_cell(cell(path[i]), to + static_cast<int64_t>(i));\n"
@@ -119,6 +125,20 @@ FAULTS = [Fault(*row) for row in (
      "  copy->pending_ = pending_;\n", "  copy->pending_.assign(pending_.size(), 0);\n", (EXACT,)),
     ("branch", "the pending rows' cells are not copied", STATE,
      "const int64_t used = n_committed_ + n_pending();", "const int64_t used = n_committed_;", (EXACT,)),
+    # Keys and values in F16 and Q8_0.
+    ("cache", "what lies decoded in a slot is taken for any cell", WALK,
+     "decoded->cell[slot] != cell;", "decoded->cell[slot] < 0;", (CACHE_ROWS, CACHE_TYPES)),
+    ("cache", "Q8_0: a head's last, shorter block is not written", CACHE_FORMATS,
+     "begin < n; begin += kBlock", "begin + kBlock <= n; begin += kBlock", (CACHE_ROWS,)),
+    ("cache", "what is too large for the format becomes infinity", CACHE_FORMATS,
+     "  if (!fits) require_not_finite(x, head_dim, type);\n", "", (CACHE_ROWS,)),
+    ("cache", "F16 keys are cut off instead of rounded", AVX512 + "elementwise.cpp",
+     "_mm512_cvtps_ph(load(x + i, mask), _MM_FROUND_TO_NEAREST_INT)",
+     "_mm512_cvtps_ph(load(x + i, mask), _MM_FROUND_TO_ZERO)", (CACHE_ROWS,)),
+    ("cache", "a branched session keeps F32", STATE,
+     "SequenceState copy(h, n_ctx_, cache_types());", "SequenceState copy(h, n_ctx_, {});", (CACHE_TYPES,)),
+    ("cache", "values are kept as keys are", "cpp/model/model.cpp",
+     "cache_types_(cache_types)", "cache_types_({cache_types.keys, cache_types.keys})", (BENCH,)),
     # Threads.
     ("threads", "a product's last, smaller task is dropped", BACKEND,
      "for (int64_t r = 0; r < rows; r += step) {", "for (int64_t r = 0; r == 0 || r + step <= rows; r += step) {",

@@ -15,7 +15,8 @@ bool cpu_has_avx512_vnni() {
   static const bool has = cpu_has_avx2_fma() && __builtin_cpu_supports("avx512f") &&
                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
-                          __builtin_cpu_supports("avx512vnni");
+                          __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("gfni") &&
+                          __builtin_cpu_supports("bmi2");
   return has;
 }
 

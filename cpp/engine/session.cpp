@@ -163,6 +163,8 @@ void Session::set_speculation(std::unique_ptr<Drafter> drafter, std::unique_ptr<
   speculation_ = drafter == nullptr ? nullptr
                                     : std::make_unique<Speculation>(model_, std::move(drafter), std::move(selector),
                                                                     std::move(predictor), limits);
+  const std::lock_guard<std::mutex> lock(shown_mutex_);
+  stats_.drafter_bytes = speculation_ == nullptr ? 0 : speculation_->memory_bytes();
 }
 
 CostProfile Session::cost_profile() const {

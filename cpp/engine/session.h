@@ -30,6 +30,7 @@ struct SessionStats {
   int64_t decode_us = 0;  // drafting and selecting included
   int64_t draft_us = 0;
   int64_t select_us = 0;
+  uint64_t drafter_bytes = 0;  // weights of the drafter, which other sessions may share, and its state
 };
 
 class SessionStep;

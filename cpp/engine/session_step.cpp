@@ -158,6 +158,7 @@ void SessionStep::append() {
   stats.n_accepted += std::ssize(record_.accepted);
   stats.draft_us += static_cast<int64_t>(record_.draft_seconds * 1e6);
   stats.select_us += static_cast<int64_t>(record_.select_seconds * 1e6);
+  if (speculation() != nullptr) stats.drafter_bytes = speculation()->memory_bytes();
   is_done_ = true;
 }
 

@@ -74,6 +74,9 @@ class Speculation {
   // Of a pass over a tree; see ForwardRequest.
   int64_t most_experts() const { return selector_->most_experts(); }
 
+  // Of the drafter: weights, which other sessions may share, and its own state.
+  uint64_t memory_bytes() const { return drafter_->memory_bytes(); }
+
   // What a forward pass is to record for observe().
   void ask(ForwardRequest* request) const;
 

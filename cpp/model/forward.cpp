@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "cpp/base/error.h"
-#include "cpp/model/scratch_size.h"
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {

@@ -17,6 +17,9 @@ namespace expertree {
 
 class Forward {
  public:
+  // Of one chunk: bounds the scratch; large enough that weights are read few times in a long prefill.
+  static constexpr int64_t kChunkRows = 512;
+
   explicit Forward(Model& model);
 
   void run(std::span<const SequencePass> sequences);

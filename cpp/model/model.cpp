@@ -48,7 +48,7 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   if (!options.leave_margin || available == 0) return experts;
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
   const uint64_t taken = system_margin(available) + kProcessBytes + model.state_bytes(n_ctx) +
-                         scratch_bytes(model.hyperparameters(), n_ctx);
+                         scratch_bytes(model.hyperparameters(), n_ctx) + options.reserve_bytes;
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }

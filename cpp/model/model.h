@@ -17,6 +17,7 @@
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/rope.h"
 #include "cpp/model/sequence_state.h"
+#include "cpp/model/shared_parts.h"
 #include "cpp/model/token_batch.h"
 #include "cpp/model/weights.h"
 
@@ -32,6 +33,7 @@ struct ModelOptions {
   VramOptions vram;
   int64_t n_ctx = 0;           // of that session; 0: the model's own, at most 4096
   CacheTypes cache_types;      // of every session
+  uint64_t reserve_bytes = 0;  // with leave_margin: what drafters will take beside
   FileOpener open = open_file;
 };
 
@@ -115,6 +117,11 @@ class Model {
   // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
   void load_experts(const std::function<void()>& check_stop);
 
+  // Of experts, of all other weights.
+  uint64_t size_bytes() const { return weight_bytes() + (experts_ ? experts_->stats().budget_bytes : 0); }
+  // What sessions of this model draft with.
+  SharedParts& parts() { return parts_of_drafters_; }
+
   CpuBackend& backend() { return *backend_; }
   // Held while the backend is used outside forward(), by a drafter for example: it serves one caller at a time.
   std::unique_lock<std::mutex> lock_backend() { return std::unique_lock<std::mutex>(mutex_); }
@@ -139,6 +146,7 @@ class Model {
   ModelWeights weights_;
   PageBuffer arena_;
   std::unique_ptr<ExpertPager> experts_;
+  SharedParts parts_of_drafters_;
   std::unique_ptr<VramTier> vram_;
   std::string vram_note_;
   std::unique_ptr<Rope> rope_;

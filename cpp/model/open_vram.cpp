@@ -4,8 +4,8 @@
 
 #include "cpp/backend/device_library.h"
 #include "cpp/base/error.h"
+#include "cpp/model/forward.h"
 #include "cpp/model/model.h"
-#include "cpp/model/scratch_size.h"
 
 namespace expertree {
 namespace {
@@ -18,7 +18,7 @@ VramModel vram_model(const HyperParameters& h, const ModelWeights& weights) {
   model.unit = h.unit;
   model.n_embd = h.n_embd;
   model.n_used = h.moe.n_used;
-  model.max_rows = kChunkRows;
+  model.max_rows = Forward::kChunkRows;
   model.weighs_input = h.moe.weighs_input;
   model.layers.resize(weights.experts.size());
   for (const LayerWeights& layer : weights.layers) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpp/model/forward.h"
+
 namespace expertree {
 namespace {
 
@@ -67,7 +69,7 @@ uint64_t scratch_bytes(const HyperParameters& h, int64_t n_ctx) {
   add_feed_forward(h, &row);
   add_recurrent(h, &row);
   const double chunk = static_cast<double>(row.floats * kFloat) + static_cast<double>(row.activations) * kActivation;
-  const int64_t n_rows = std::min(kChunkRows, n_ctx);
+  const int64_t n_rows = std::min(Forward::kChunkRows, n_ctx);
   return static_cast<uint64_t>(chunk * static_cast<double>(n_rows)) +
          static_cast<uint64_t>(std::min(kTreeRows, n_ctx) * h.n_vocab * kFloat);
 }

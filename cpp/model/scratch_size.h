@@ -7,9 +7,6 @@
 
 namespace expertree {
 
-// Rows of one chunk: bounds the scratch; large enough that weights are read few times in a long prefill.
-constexpr int64_t kChunkRows = 512;
-
 // Bytes, an upper bound: activations of the largest chunk of an n_ctx token session, and logits of a tree.
 uint64_t scratch_bytes(const HyperParameters& h, int64_t n_ctx);
 

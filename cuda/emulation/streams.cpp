@@ -76,15 +76,14 @@ void run_step(Stream* stream, Lock& lock) {
   stream->busy = true;
   device().executing = true;
   device().executor = std::this_thread::get_id();
+  hide_device_memory(false);
   lock.unlock();
   void* host = under_tsan() ? __tsan_get_current_fiber() : nullptr;
   if (host) __tsan_switch_to_fiber(stream->tsan_fiber, kTsanNoSync);
   acquire(&operation->token);
   for (const PointPtr& point : operation->waits) acquire(&point->token);
-  hide_device_memory(false);
   // After a sticky error nothing runs any more; what is queued is done with.
   const bool finished = broken || operation->step();
-  hide_device_memory(true);
   if (finished) {
     operation->step = nullptr;
     release(&stream->done_token);
@@ -92,6 +91,7 @@ void run_step(Stream* stream, Lock& lock) {
   }
   if (host) __tsan_switch_to_fiber(host, kTsanNoSync);
   lock.lock();
+  hide_device_memory(true);
   stream->busy = false;
   device().executing = false;
   if (finished) {

@@ -197,6 +197,7 @@ def _statistics(session: Session, before: dict[str, Any], n_tokens: int, wall: f
         stats[f"{phase}_tokens_per_second"] = n / seconds if seconds > 0 else 0.0
     if session.speculates:
         stats["lossless"] = session.lossless
+        stats["drafter_bytes"] = after["drafter_bytes"]
         for name in ("steps", "drafted", "selected", "accepted", "draft_seconds", "select_seconds"):
             stats[name] = after[name] - before[name]
         stats["accepted_per_step"] = stats["accepted"] / stats["steps"] if stats["steps"] else 0.0

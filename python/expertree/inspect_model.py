@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,11 +64,13 @@ def describe(
     memory: MachineMemory | None = None,
     budgets: Sequence[int] = (),
     cache_types: tuple[str, str] = ("f32", "f32"),
+    drafting: Mapping[str, int] | None = None,
 ) -> ModelDescription:
     """Reads the file (of a split set, the first part) and this machine's memory, or takes `memory` instead.
 
     `budgets`: bytes of memory for experts whose residency and speed to predict; those that are too small are problems.
     `cache_types`: formats of keys and of values, to reckon the KV cache in.
+    `drafting`: bytes of what sessions will draft with, by name (`drafting_memory`).
 
     Raises what `GgufReader` raises: `ModelFormatError`, `UnsupportedError`, `InvalidRequestError`, `DeviceError`.
     """
@@ -79,7 +82,9 @@ def describe(
     problems: list[str] = []
     experts, min_expert_bytes = _experts(tensors, facts, problems)
     memory = read_machine_memory() if memory is None else memory
-    need = _need(tensors, facts, experts, min_expert_bytes, n_ctx, cache_types)
+    need = replace(
+        _need(tensors, facts, experts, min_expert_bytes, n_ctx, cache_types), drafting_bytes=dict(drafting or {})
+    )
     formats = _formats(tensors)
     parts = [Part(part, Path(part).stat().st_size) for part in reader.paths]
     return ModelDescription(
@@ -315,7 +320,8 @@ def _tokenizer(facts: _Facts, problems: list[str]) -> Tokenizer:
 
 def _fixed_bytes(need: Need) -> int:
     """What must be in memory whatever happens to the experts."""
-    return need.other_weight_bytes + (need.kv_cache_bytes or 0) + need.recurrent_bytes + need.working_bytes
+    running = need.other_weight_bytes + (need.kv_cache_bytes or 0) + need.recurrent_bytes + need.working_bytes
+    return running + sum(need.drafting_bytes.values())
 
 
 def _tiers(need: Need, memory: MachineMemory, file_bytes: int, first_part: Path) -> list[Tier]:

@@ -135,6 +135,7 @@ def _need_rows(need: Need) -> list[tuple[str, ...]]:
     ]
     if need.recurrent_bytes > 0:
         rows.append(("recurrent state", bytes_text(need.recurrent_bytes)))
+    rows += [(f"drafting: {name}", bytes_text(size_bytes)) for name, size_bytes in need.drafting_bytes.items()]
     rows.append(("working memory (estimate)", bytes_text(need.working_bytes)))
     return rows
 

@@ -55,6 +55,7 @@ class Model:
             with any; the text differs between them. Latent attention (deepseek2) keeps keys only.
         activations: "int8" (the exactness contract) or "f32" (reference mode: no rounding of activations, slow).
         pre: pre-tokenizer name to force when the file's own is unknown.
+        reserve: bytes that ram="auto" leaves free beside, for what sessions draft with (`drafting_memory`).
         progress: called with (bytes read, bytes in all) while loading.
 
     Raises:
@@ -75,6 +76,7 @@ class Model:
         cache_type: str | tuple[str, str] = "f32",
         activations: str = "int8",
         pre: str | None = None,
+        reserve: int = 0,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         budget = parse_budget(ram)
@@ -100,15 +102,16 @@ class Model:
                 n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
                 policy=policy,
                 profile=[] if profile is None else profile.ravel().tolist(),
+                cache_type_k=key_type,
+                cache_type_v=value_type,
+                reserve_bytes=reserve,
                 vram_budget=vram_budget.size_bytes,
                 vram_auto=vram_budget.leave_margin,
                 device=device_backend(),
-                cache_type_k=key_type,
-                cache_type_v=value_type,
             )
         except TypeError as error:
             raise InvalidRequestError(
-                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}): wrong type"
+                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}, reserve={reserve!r}): wrong type"
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
@@ -201,7 +204,8 @@ class Model:
         """What the expert pager holds and did: bytes, slots, hits, misses, reads, waiting; {} for a dense model.
 
         budget_bytes is what slots take, all_bytes what all experts would take, least_bytes the smallest `ram` that
-        works. uses = device_hits (on the GPU when a step asked) + hits (in memory then) + late (being read then) + misses.
+        works. uses = device_hits (on the GPU when a step asked) + hits (in memory then) + late (being read then) +
+        misses.
         """
         pager = self._core.experts
         return {} if pager is None else dict(pager.stats)
@@ -223,16 +227,23 @@ class Model:
 
     def memory(self, n_ctx: int | None = None) -> dict[str, int]:
         """Bytes that the model and one session of n_ctx tokens take: expert_bytes (slots), weight_bytes (all other
-        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model); on a GPU
-        vram_bytes."""
+        weights), kv_bytes, scratch_bytes (of a prompt's chunks and a tree's logits; once per model); drafting_bytes,
+        weights that its sessions draft with at present, one copy for all of them (`drafting_memory` by purpose; a
+        session's own drafting state is in its `stats`); on a GPU vram_bytes."""
         length = self.n_ctx if n_ctx is None else _checked_context(n_ctx)
         return {
             "expert_bytes": int(self.experts.get("budget_bytes", 0)),
             "weight_bytes": int(self._core.weight_bytes),
             "kv_bytes": int(self._core.kv_bytes(length)),
-            "vram_bytes": int(self.gpu.get("budget_bytes", 0)),
             "scratch_bytes": int(self._core.scratch_bytes(length)),
+            "drafting_bytes": sum(self.drafting_memory.values()),
+            "vram_bytes": int(self.gpu.get("budget_bytes", 0)),
         }
+
+    @property
+    def drafting_memory(self) -> dict[str, int]:
+        """Bytes of the heads, blocks and models that sessions draft with at present, by purpose and file."""
+        return {str(purpose): int(size_bytes) for purpose, size_bytes in self._core.drafting_parts}
 
     def load_experts(self) -> None:
         """Waits until all experts that have room are in memory, and on the GPU. They come by themselves; this is for

@@ -79,6 +79,7 @@ class Need:
     recurrent_bytes: int
     working_bytes: int  # an estimate
     cache_types: tuple[str, str] = ("f32", "f32")  # formats of keys and of values
+    drafting_bytes: dict[str, int] = field(default_factory=dict)  # by part: its weights and a session's state
 
 
 @dataclass(frozen=True)

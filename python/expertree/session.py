@@ -79,8 +79,9 @@ class Session:
     @property
     def stats(self) -> dict[str, Any]:
         """prefill_tokens, decode_tokens, prefill_seconds, decode_seconds, seed; steps, and of all their trees nodes
-        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds; lossless,
-        False when the selector changes the text."""
+        drafted, selected and accepted; draft_seconds and select_seconds, which are part of decode_seconds;
+        drafter_bytes, memory of the drafter's weights (which other sessions share) and state; lossless, False when the
+        selector changes the text."""
         return {**self._core.stats, "seed": self.seed, "lossless": self.lossless}
 
     @property

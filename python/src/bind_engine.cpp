@@ -87,8 +87,8 @@ void bind_model(nb::module_& m) {
           "load",
           [](const std::string& path, int threads, const std::string& isa, bool reference, const nb::object& progress,
              std::optional<uint64_t> expert_budget, bool leave_margin, int64_t n_ctx, const std::string& policy,
-             const std::vector<float>& profile, std::optional<uint64_t> vram_budget, bool vram_auto,
-             const std::string& device, const std::string& cache_type_k, const std::string& cache_type_v) {
+             const std::vector<float>& profile, const std::string& cache_type_k, const std::string& cache_type_v,
+             uint64_t reserve_bytes, std::optional<uint64_t> vram_budget, bool vram_auto, const std::string& device) {
             ModelOptions options;
             options.cache_types = {cache_type(cache_type_k), cache_type(cache_type_v)};
             options.n_threads = threads;
@@ -99,6 +99,7 @@ void bind_model(nb::module_& m) {
             options.experts.profile = profile;
             options.leave_margin = leave_margin;
             options.n_ctx = n_ctx;
+            options.reserve_bytes = reserve_bytes;
             options.vram = {vram_budget.value_or(kAllExperts), vram_auto, device};
             const LoadProgress report = load_progress(progress);
             nb::gil_scoped_release released;
@@ -106,8 +107,8 @@ void bind_model(nb::module_& m) {
           },
           "path"_a, "threads"_a = 0, "isa"_a = "", "reference"_a = false, "progress"_a = nb::none(),
           "expert_budget"_a = nb::none(), "leave_margin"_a = false, "n_ctx"_a = 0, "policy"_a = "auto",
-          "profile"_a = std::vector<float>(), "vram_budget"_a = 0, "vram_auto"_a = false, "device"_a = "cuda",
-          "cache_type_k"_a = "f32", "cache_type_v"_a = "f32")
+          "profile"_a = std::vector<float>(), "cache_type_k"_a = "f32", "cache_type_v"_a = "f32", "reserve_bytes"_a = 0,
+          "vram_budget"_a = 0, "vram_auto"_a = false, "device"_a = "cuda")
       .def_prop_ro("path", [](const Model& model) { return model.path(); })
       .def_prop_ro("arch", [](const Model& model) { return model.hyperparameters().arch; })
       .def_prop_ro("n_layers", [](const Model& model) { return model.hyperparameters().n_layers; })
@@ -134,6 +135,16 @@ void bind_model(nb::module_& m) {
           },
           "Waits until every expert that has room is in memory, and on the device.")
       .def_prop_ro("weight_bytes", &Model::weight_bytes)
+      .def_prop_ro(
+          "drafting_parts",
+          [](Model& model) {
+            nb::list list;
+            for (const SharedParts::Part& part : model.parts().parts()) {
+              list.append(nb::make_tuple(part.purpose, part.size_bytes));
+            }
+            return list;
+          },
+          "(purpose, bytes) of what sessions of this model draft with.")
       .def(
           "scratch_bytes",
           [](const Model& model, int64_t n_ctx) { return scratch_bytes(model.hyperparameters(), n_ctx); }, "n_ctx"_a)
@@ -186,6 +197,7 @@ void bind_session(nb::module_& m) {
                      d["accepted"] = stats.n_accepted;
                      d["draft_seconds"] = static_cast<double>(stats.draft_us) * 1e-6;
                      d["select_seconds"] = static_cast<double>(stats.select_us) * 1e-6;
+                     d["drafter_bytes"] = stats.drafter_bytes;
                      return d;
                    })
       .def(

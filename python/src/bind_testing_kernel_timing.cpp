@@ -1,69 +1,20 @@
 // Kernel timings for tools/bench_kernels.py, taken inside C++, and the machine limits they are fractions of.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "cpp/base/error.h"
 #include "python/src/bind_testing_kernels.h"
+#include "python/src/kernel_timing.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace expertree {
 namespace {
-
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// Anonymous memory, in huge pages where the system gives them.
-class Pages {
- public:
-  Pages(int64_t size_bytes, bool huge) : size_bytes_(static_cast<size_t>(size_bytes)) {
-    void* mapped = mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw Error(ErrorCode::kOutOfMemory, "mmap of a benchmark buffer failed");
-    data_ = static_cast<std::byte*>(mapped);
-    madvise(data_, size_bytes_, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-  }
-  ~Pages() { munmap(data_, size_bytes_); }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-
-  std::byte* data() const { return data_; }
-  size_t size_bytes() const { return size_bytes_; }
-
-  // Bytes 0x38 to 0x3f: no scale or float weight is so small or large that subnormals would slow the arithmetic down.
-  void fill() const {
-    uint64_t state = 0x9e3779b97f4a7c15u;
-    for (size_t i = 0; i + 8 <= size_bytes_; i += 8) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      const uint64_t bytes = ((state ^ (state >> 29)) & 0x0707070707070707u) | 0x3838383838383838u;
-      std::memcpy(data_ + i, &bytes, 8);
-    }
-  }
-
- private:
-  std::byte* data_;
-  size_t size_bytes_;
-};
-
-// Calls work(i) for i = 0, 1, .. until `seconds` have passed. Returns the shortest of the times of `group` calls in a
-// row, per call: other programs share these cores, so the best group is nearest to what the kernel can do.
-template <typename Work>
-double best_seconds(double seconds, int group, const Work& work) {
-  double best = 1e30;
-  int call = 0;
-  for (const double end = now_s() + seconds; now_s() < end || call == 0;) {
-    const double begin = now_s();
-    for (int i = 0; i < group; ++i) work(call++);
-    best = std::min(best, (now_s() - begin) / group);
-  }
-  return best;
-}
 
 // Times one matmul on one core. `copies` matrices are used in turn; with one column they exceed every cache.
 nb::dict time_matmul(const std::string& isa, const std::string& type_name, int64_t rows, int64_t k, int64_t columns,
@@ -152,6 +103,7 @@ void bind_testing_kernel_timing(nb::module_& m) {
         "huge_pages"_a = true, "min_buffer_bytes"_a = int64_t{0},
         "Best time of one call on one core: dict of seconds, gb_per_s (weight bytes), gops, weight_bytes. "
         "min_buffer_bytes: that much weight memory is walked through in turn.");
+  bind_testing_sequence_timing(m);
   m.def("time_memory_read", &time_memory_read, "seconds"_a, "huge_pages"_a = true, "size_bytes"_a = int64_t{1} << 28,
         "GB/s of one core reading in address order.");
   m.def("time_int8", &time_int8, "seconds"_a, "GOPS of one core's int8 products in registers; 0 without a probe.");

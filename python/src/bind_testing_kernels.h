@@ -19,7 +19,8 @@ namespace expertree {
 
 // Called by bind_testing_kernels.
 void bind_testing_attention(nanobind::module_& m);
-void bind_testing_kernel_timing(nanobind::module_& m);  // time_matmul, machine limits
+void bind_testing_kernel_timing(nanobind::module_& m);    // time_matmul, machine limits
+void bind_testing_sequence_timing(nanobind::module_& m);  // time_attend, time_delta_scan
 
 // By name; both throw kUnsupported for a name that does not exist or does not run here.
 const KernelTable& testing_kernels(const std::string& isa);

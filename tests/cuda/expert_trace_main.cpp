@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda/emulation/control.h"
+#include "cuda/kernels/packed_layout.h"
 #include "cuda/runtime/cuda_experts.h"
 
 extern "C" void expertree_drop_wait(int wait);
@@ -43,7 +44,11 @@ DeviceExpertsPlan plan() {
   layer.matrices[0] = layer.matrices[1] = {DType::kQ8_0, kFf, kWidth, nullptr, nullptr};
   layer.matrices[2] = {DType::kQ8_0, kWidth, kFf, nullptr, nullptr};
   plan.layers.assign(kLayers, layer);
-  plan.slot_bytes = {size_t{3} * kWidth * kFf * 2};
+  uint64_t bytes = 0;
+  for (const DeviceExpertLayer::Matrix& w : layer.matrices) {
+    bytes += static_cast<uint64_t>(cuda::packed_layout(w.dtype, w.rows, w.k).bytes);
+  }
+  plan.slot_bytes = {(bytes + 255) / 256 * 256};
   plan.n_slots = {kSlots};
   plan.n_embd = kWidth;
   plan.max_inputs = kInputs;

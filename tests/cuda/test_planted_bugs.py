@@ -16,15 +16,16 @@ MODES: dict[str, tuple[str, dict[str, object], int]] = {
     "shuffle": ("", {"streams": "shuffle"}, 8),
     "asan": ("_asan", {}, 1),
     "tsan": ("_tsan", {"streams": "lazy"}, 1),
+    "ucontext": ("_ucontext", {"streams": "lazy"}, 1),  # how threads switch where the CPU is no x86-64
 }
 ALWAYS = "forward reverse random guard lazy shuffle asan tsan"
 NOTICED = {
-    "missing_barrier": ALWAYS,
+    "missing_barrier": ALWAYS + " ucontext",
     "uninitialised_shared": ALWAYS,
     "shared_out_of_bounds": "asan",
     "global_out_of_bounds": "guard asan tsan",
     "divergent_barrier": ALWAYS,
-    "divergent_shuffle": ALWAYS,
+    "divergent_shuffle": ALWAYS + " ucontext",
     "missing_copy_wait": ALWAYS,
     "buffer_reused_too_early": ALWAYS,
     "misaligned_load": "asan",

@@ -10,7 +10,7 @@ from typing import Any
 import expertree
 import numpy as np
 import pytest
-from expertree import _core
+from drafter_trial import TREE, Trial
 from expertree._core import _testing
 from numpy_model import NumpyModel, silu, softmax
 from tiny_heads import NumpyEagle, TinyEagle, TinyMedusa, eagle_tree, write_predictor
@@ -18,48 +18,7 @@ from tiny_model import TinyModel
 
 Loader = Callable[..., expertree.Model]
 FIELDS: dict[str, Any] = {"n_layers": 4}
-TREE = (32, 4, 8)  # nodes, depth, top_k
 TOKENS = np.random.default_rng(5).integers(0, 96, 40).tolist()
-
-
-def sampler(**fields: Any) -> Any:
-    options = _core.SamplerOptions()
-    for name, value in fields.items():
-        setattr(options, name, value)
-    return options
-
-
-class Trial:
-    """A drafter with a target that feeds it."""
-
-    def __init__(self, model: expertree.Model, spec: str, n_ctx: int = 512) -> None:
-        self.core = model._core
-        self.drafter = _testing.DrafterUnderTest(self.core, spec, n_ctx)
-        self.n = 0
-
-    def features(self, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """taps (rows, taps * n_embd), last hidden (rows, n_embd)"""
-        parents = list(range(-1, len(tokens) - 1))
-        layers = self.drafter.tap_layers
-        taps, last, _ = _testing.hidden_states(self.core, tokens, parents, layers, True)
-        return taps.reshape(len(tokens), -1), last
-
-    def observe(self, tokens: list[int], pieces: list[int] | None = None) -> None:
-        """All of `tokens`, of which the first self.n have been observed; pieces: sizes of the calls."""
-        taps, last = self.features(tokens)
-        for size in pieces or [len(tokens) - self.n]:
-            part = slice(self.n, self.n + size)
-            self.drafter.observe(
-                tokens[part], self.n, np.ascontiguousarray(taps[part]), np.ascontiguousarray(last[part])
-            )
-            self.n += size
-
-    def truncate(self, length: int) -> None:
-        self.drafter.truncate(length)
-        self.n = min(self.n, length)
-
-    def draft(self, history: list[int], limits: tuple[int, int, int] = TREE, **options: Any) -> tuple[Any, ...]:
-        return self.drafter.draft(history, limits, sampler(**options))
 
 
 def target_matrices(fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:

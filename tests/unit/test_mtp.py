@@ -11,47 +11,14 @@ import expertree
 import numpy as np
 import pytest
 from conftest import CONFORMANCE
+from drafter_trial import Trial
 from drafters import RandomSelector
-from expertree import InvalidRequestError, Model, ModelFormatError, UnsupportedError, _core
-from expertree._core import _testing
+from expertree import InvalidRequestError, Model, ModelFormatError, UnsupportedError
 from numpy_model import NumpyModel, softmax
 from tiny_model import MOE_ARCHITECTURES, NEXTN_ARCHITECTURES, TinyModel
 
 Loader = Callable[..., Model]
 TOKENS = np.random.default_rng(5).integers(0, 96, 60).tolist()
-TREE = (32, 4, 8)  # nodes, depth, top_k
-NO_TAPS = np.zeros((1, 0), np.float32)
-
-
-def sampler(**fields: Any) -> Any:
-    options = _core.SamplerOptions()
-    for name, value in fields.items():
-        setattr(options, name, value)
-    return options
-
-
-class Trial:
-    """A drafter with a target that feeds it."""
-
-    def __init__(self, model: Model, n_ctx: int = 512) -> None:
-        self.core = model._core
-        self.drafter = _testing.DrafterUnderTest(self.core, "mtp", n_ctx)
-        self.n = 0
-
-    def observe(self, tokens: list[int], pieces: list[int] | None = None) -> None:
-        """All of `tokens`, of which the first self.n have been observed; pieces: sizes of the calls."""
-        _, last, _ = _testing.hidden_states(self.core, tokens, list(range(-1, len(tokens) - 1)), [], True)
-        for size in pieces or [len(tokens) - self.n]:
-            part = slice(self.n, self.n + size)
-            self.drafter.observe(tokens[part], self.n, NO_TAPS, np.ascontiguousarray(last[part]))
-            self.n += size
-
-    def truncate(self, length: int) -> None:
-        self.drafter.truncate(length)
-        self.n = min(self.n, length)
-
-    def draft(self, history: list[int], limits: tuple[int, int, int] = TREE, **options: Any) -> tuple[Any, ...]:
-        return self.drafter.draft(history, limits, sampler(**options))
 
 
 def spec_of(arch: str, **fields: Any) -> TinyModel:
@@ -77,7 +44,7 @@ def test_logits_and_tree_against_numpy(arch: str, own: bool, tmp_path: Path) -> 
         spec.tensors[b + "shared_head_head.weight"] = random_rows(97, 64)[:96]
     else:
         spec.tensors[b + "shared_head_norm.weight"] = None
-    trial = Trial(write(spec, tmp_path))
+    trial = Trial(write(spec, tmp_path), "mtp")
     trial.drafter.keep_expansions()
     oracle = NumpyModel(spec)
     for n in (0, 1, 13):
@@ -109,22 +76,22 @@ def test_the_same_however_it_was_fed(temperature: float, load_tiny: Loader) -> N
     """Rows in one call, in many, with drafts between, after wrong rows were forgotten: the same tree, bit by bit."""
     model = load_tiny({"arch": "qwen35moe", "n_nextn": 1, "format": "Q8_0"})
     tokens = TOKENS[:39]
-    plain = Trial(model)
+    plain = Trial(model, "mtp")
     plain.observe(tokens)
     expected = plain.draft([*tokens, 7], temperature=temperature, seed=3)
 
-    pieces = Trial(model)
+    pieces = Trial(model, "mtp")
     pieces.observe(tokens, [1] * 39)
     assert pieces.draft([*tokens, 7], temperature=temperature, seed=3) == expected
 
     if temperature == 0.0:  # drafts in between learn nothing that changes scores
-        busy = Trial(model)
+        busy = Trial(model, "mtp")
         for n in (3, 4, 8, 39):
             busy.observe(tokens[:n])
             busy.draft([*tokens[:n], TOKENS[n]])
         assert busy.draft([*tokens, 7]) == expected
 
-    wrong = Trial(model)
+    wrong = Trial(model, "mtp")
     wrong.observe([*tokens[:20], 1, 2, 3])
     wrong.draft([*tokens[:20], 1, 2, 3, 4], temperature=0.0)
     wrong.truncate(20)
@@ -138,9 +105,9 @@ def test_a_long_prompt(load_tiny: Loader) -> None:
     """Several passes of entries that leave keys and values only: as if they had been drafted from one by one."""
     model = load_tiny({"arch": "qwen35moe", "n_nextn": 1, "n_ctx": 1024})
     tokens = np.random.default_rng(8).integers(0, 96, 700).tolist()
-    whole = Trial(model, 1024)
+    whole = Trial(model, "mtp", 1024)
     whole.observe(tokens)
-    parts = Trial(model, 1024)
+    parts = Trial(model, "mtp", 1024)
     for n in (1, 2, 100, 613, 700):
         parts.observe(tokens[:n])
         parts.draft([*tokens[:n], 5])
@@ -149,7 +116,7 @@ def test_a_long_prompt(load_tiny: Loader) -> None:
 
 @pytest.mark.parametrize("limits", [(60, 7, 10), (1, 4, 8), (3, 1, 8), (32, 4, 1), (5, 2, 2), (0, 4, 8), (500, 40, 30)])
 def test_tree_limits(limits: tuple[int, int, int], load_tiny: Loader) -> None:
-    trial = Trial(load_tiny({"arch": "qwen35moe", "n_nextn": 1}))
+    trial = Trial(load_tiny({"arch": "qwen35moe", "n_nextn": 1}), "mtp")
     trial.observe(TOKENS[:9])
     tokens, parents, depths, _ = trial.draft([*TOKENS[:9], 1], limits)
     nodes, depth, top_k = limits
@@ -158,7 +125,7 @@ def test_tree_limits(limits: tuple[int, int, int], load_tiny: Loader) -> None:
 
 
 def test_it_stops_at_its_context(load_tiny: Loader) -> None:
-    trial = Trial(load_tiny({"arch": "qwen35moe", "n_nextn": 1}), 12)
+    trial = Trial(load_tiny({"arch": "qwen35moe", "n_nextn": 1}), "mtp", 12)
     for n, depth in ((7, 4), (9, 2), (11, 0), (30, 0)):
         trial.observe(TOKENS[:n])
         assert max(trial.draft([*TOKENS[:n], 3], (4, 4, 1))[2], default=0) == depth
@@ -230,7 +197,7 @@ def test_memory_is_counted(load_tiny: Loader) -> None:
     plain = load_tiny({"arch": "qwen35moe"})
     assert model.memory()["weight_bytes"] == plain.memory()["weight_bytes"], "loaded although nobody drafts with it"
     assert model.experts["slots"] == plain.experts["slots"]
-    trial = Trial(model)
+    trial = Trial(model, "mtp")
     block = 4 * 64 * (128 + 24 * 12 + 8 * 3 * 64 + 3 * 64)
     cache = 4 * 2 * 2 * 24 * 512
     assert block + cache < trial.drafter.memory_bytes < 1.3 * (block + cache)

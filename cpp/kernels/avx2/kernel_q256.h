@@ -63,6 +63,9 @@ inline __m128i set_u32(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
                         static_cast<int32_t>(d));
 }
 
+// What Format::chunk gives: a stored value with its offset, the weight itself, or its magnitude beside Format::sign.
+enum class Weights : uint8_t { kUnsigned, kSigned, kMagnitudes };
+
 // The stored scale d of eight rows.
 template <typename Block_>
 struct HalfD {
@@ -78,8 +81,14 @@ template <int kChunk, int kN, typename Format>
 #pragma GCC unroll 4
   for (int c = 0; c < kN; ++c) {
     const __m256i q = load_256(x[c].q + element + 32 * kChunk);
-    const __m256i pairs =
-        Format::kSigned ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)) : _mm256_maddubs_epi16(w, q);
+    __m256i pairs;
+    if constexpr (Format::kWeights == Weights::kSigned) {
+      pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
+    } else if constexpr (Format::kWeights == Weights::kMagnitudes) {
+      pairs = _mm256_maddubs_epi16(w, _mm256_sign_epi8(q, block.template sign<kChunk>()));
+    } else {
+      pairs = _mm256_maddubs_epi16(w, q);
+    }
     sum[c] = _mm256_add_epi32(sum[c], _mm256_madd_epi16(pairs, scale));
   }
 }

@@ -7,14 +7,13 @@
 namespace expertree::avx2 {
 namespace {
 
-// The code books and the signs with a byte per element; signs are 0 or -1.
+// The code books with a byte per element.
 struct ByteTables {
   uint64_t iq2_xxs[256];
   uint64_t iq2_xs[512];
   uint64_t iq2_s[1024];
   uint32_t iq3_xxs[256];
   uint32_t iq3_s[512];
-  uint64_t even_signs[128];
 };
 
 template <int kBits, typename Entry, int kEntries, int kValues>
@@ -33,11 +32,6 @@ ByteTables make_tables() {
   expand_grid<2>(kGridIQ2_S, kIQ2Values, out.iq2_s);
   expand_grid<4>(kGridIQ3_XXS, kIQ3_XXSValues, out.iq3_xxs);
   expand_grid<4>(kGridIQ3_S, kIQ3_SValues, out.iq3_s);
-  for (int i = 0; i < 128; ++i) {
-    int8_t bytes[8];
-    for (int e = 0; e < 8; ++e) bytes[e] = static_cast<int8_t>((kEvenSigns[i] >> e & 1) != 0 ? -1 : 0);
-    std::memcpy(&out.even_signs[i], bytes, sizeof(bytes));
-  }
   return out;
 }
 
@@ -49,29 +43,50 @@ const ByteTables& tables() {
 
 #define EXPERTREE_INLINE inline __attribute__((always_inline))
 
-EXPERTREE_INLINE __m256i four(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+// Four entries of 8 bytes, eight of 4.
+EXPERTREE_INLINE __m256i join(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return _mm256_setr_epi64x(static_cast<int64_t>(a), static_cast<int64_t>(b), static_cast<int64_t>(c),
                             static_cast<int64_t>(d));
 }
-EXPERTREE_INLINE uint64_t join(uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; }
+EXPERTREE_INLINE __m128i join(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return set_u32(a, b, c, d); }
 
-EXPERTREE_INLINE __m256i negate_where(__m256i bytes, __m256i minus) {
-  return _mm256_sub_epi8(_mm256_xor_si256(bytes, minus), minus);
+// Signs of a block: a bit per element, those of chunk i in bytes 4i .. 4i + 3; spread so that a chunk is one shuffle away.
+struct Signs {
+  __m256i low;   // chunks 0-3 in both halves
+  __m256i high;  // chunks 4-7
+};
+inline Signs spread_signs(__m256i bits) {
+  return {_mm256_permute2x128_si256(bits, bits, 0x00), _mm256_permute2x128_si256(bits, bits, 0x11)};
 }
 
-// Bytes i with bit i of `signs` set are negated.
-EXPERTREE_INLINE __m256i negate(__m256i bytes, uint32_t signs) {
-  const __m256i spread = _mm256_shuffle_epi8(
-      _mm256_set1_epi32(static_cast<int32_t>(signs)),
-      _mm256_setr_epi64x(0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+// 1 or -1 for each element of chunk kChunk.
+template <int kChunk>
+EXPERTREE_INLINE __m256i chunk_sign(const Signs& signs) {
+  constexpr int64_t kByte = 0x0101010101010101;
+  constexpr int64_t kFirst = kByte * (kChunk % 4 * 4);
+  const __m256i which = _mm256_setr_epi64x(kFirst, kFirst + kByte, kFirst + 2 * kByte, kFirst + 3 * kByte);
   const __m256i bits = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ull));
-  const __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bits), bits);
-  return negate_where(bytes, minus);
+  const __m256i spread = _mm256_shuffle_epi8(kChunk < 4 ? signs.low : signs.high, which);
+  return _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_and_si256(spread, bits), bits), _mm256_set1_epi8(1));
 }
 
-// Four times seven bits to 32 signs.
-EXPERTREE_INLINE __m256i even_signs(const uint64_t* signs, uint32_t aux) {
-  return four(signs[aux & 127], signs[aux >> 7 & 127], signs[aux >> 14 & 127], signs[aux >> 21 & 127]);
+// The eighth sign of each byte, from seven: it makes the number of minus signs even.
+inline __m256i with_eighth_sign(__m256i sevens) {
+  const __m256i odd = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i low = _mm256_shuffle_epi8(odd, _mm256_and_si256(sevens, nibble));
+  const __m256i high = _mm256_shuffle_epi8(odd, _mm256_and_si256(_mm256_srli_epi16(sevens, 4), nibble));
+  return _mm256_or_si256(sevens, _mm256_xor_si256(low, high));
+}
+
+// Four times seven bits of each dword to its bytes, and the eighth.
+inline __m256i even_signs(__m256i dwords) {
+  __m256i bytes = _mm256_and_si256(dwords, _mm256_set1_epi32(0x7f));
+  bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(dwords, 1), _mm256_set1_epi32(0x7f00)));
+  bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(dwords, 2), _mm256_set1_epi32(0x7f0000)));
+  bytes = _mm256_or_si256(bytes, _mm256_and_si256(_mm256_slli_epi32(dwords, 3), _mm256_set1_epi32(0x7f000000)));
+  return with_eighth_sign(bytes);
 }
 
 // 2 * x + 1 in 16-bit lanes.
@@ -91,22 +106,29 @@ inline __m128i split_nibbles(__m128i bytes) {
 }
 inline __m128i load_64(const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
 
-// What the formats have in common; the stored d is divided by a power of two (integer_blocks.h).
+// What the formats have in common; the stored d is divided by a power of two (integer_blocks.h). chunk() gives magnitudes,
+// sign() what the activations are multiplied with instead.
 template <typename Block_>
-struct SignedGrid {
+struct Grid {
   using Block = Block_;
-  static constexpr bool kSigned = true;
+  static constexpr Weights kWeights = Weights::kMagnitudes;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = -1;
+  const Block* block;
+  const ByteTables* table;
+  Signs signs;
+
+  template <int kChunk>
+  EXPERTREE_INLINE __m256i sign() const {
+    return chunk_sign<kChunk>(signs);
+  }
 };
 template <typename Block>
 inline __m256 scaled_halves(const std::byte* w, const int64_t* offset, float by) {
   return _mm256_mul_ps(load_halves(w + offsetof(Block, d), offset), _mm256_set1_ps(by));
 }
 
-struct FormatIQ2_XXS : SignedGrid<BlockIQ2_XXS> {
-  const Block* block;
-  const ByteTables* table;
+struct FormatIQ2_XXS : Grid<BlockIQ2_XXS> {
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -115,100 +137,95 @@ struct FormatIQ2_XXS : SignedGrid<BlockIQ2_XXS> {
     const __m256 high = _mm256_castsi256_ps(load_256(block->qs[4]));
     const __m256d mixed = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));  // 0 1 4 5, 2 3 6 7
     const __m256i aux = _mm256_castpd_si256(_mm256_permute4x64_pd(mixed, 0xd8));
-    return {{}, block, &tables(), top_scales(aux)};
+    return {{block, &tables(), spread_signs(even_signs(aux))}, top_scales(aux)};
   }
   template <int kChunk>
   EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs[kChunk];
     const uint64_t* grid = table->iq2_xxs;
-    const __m256i magnitudes = four(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]);
-    return negate_where(magnitudes, even_signs(table->even_signs, load_u32(q + 4)));
+    return join(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]);
   }
 };
 
-struct FormatIQ2_XS : SignedGrid<BlockIQ2_XS> {
-  const Block* block;
-  const ByteTables* table;
+struct FormatIQ2_XS : Grid<BlockIQ2_XS> {
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
   static FormatIQ2_XS open(const Block* block) {
     const __m256i sc = _mm256_cvtepu8_epi16(split_nibbles(load_64(block->scales)));
-    return {{}, block, &tables(), spread(odd(sc))};
+    const __m256i low = _mm256_srli_epi16(load_256(block->qs), 9);
+    const __m256i high = _mm256_srli_epi16(load_256(block->qs + 16), 9);
+    const __m256i sevens = _mm256_permute4x64_epi64(_mm256_packus_epi16(low, high), 0xd8);
+    return {{block, &tables(), spread_signs(with_eighth_sign(sevens))}, spread(odd(sc))};
   }
   template <int kChunk>
   EXPERTREE_INLINE __m256i chunk() const {
     uint16_t q[4];
     std::memcpy(q, block->qs + 4 * kChunk, 8);
     const uint64_t* grid = table->iq2_xs;
-    const uint64_t* signs = table->even_signs;
-    const __m256i magnitudes = four(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]);
-    return negate_where(magnitudes, four(signs[q[0] >> 9], signs[q[1] >> 9], signs[q[2] >> 9], signs[q[3] >> 9]));
+    return join(grid[q[0] & 511], grid[q[1] & 511], grid[q[2] & 511], grid[q[3] & 511]);
   }
 };
 
-struct FormatIQ2_S : SignedGrid<BlockIQ2_S> {
-  const Block* block;
-  const ByteTables* table;
+struct FormatIQ2_S : Grid<BlockIQ2_S> {
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
   static FormatIQ2_S open(const Block* block) {
     const __m256i sc = _mm256_cvtepu8_epi16(split_nibbles(load_64(block->scales)));
-    return {{}, block, &tables(), spread(odd(sc))};
+    return {{block, &tables(), spread_signs(load_256(block->signs))}, spread(odd(sc))};
   }
   template <int kChunk>
   EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs + 4 * kChunk;
     const uint32_t h = block->qh[kChunk];
     const auto entry = [&](int i) { return table->iq2_s[q[i] | (h << (8 - 2 * i) & 0x300)]; };
-    return negate(four(entry(0), entry(1), entry(2), entry(3)), load_u32(block->signs + 4 * kChunk));
+    return join(entry(0), entry(1), entry(2), entry(3));
   }
 };
 
-struct FormatIQ3_XXS : SignedGrid<BlockIQ3_XXS> {
-  const Block* block;
-  const ByteTables* table;
+struct FormatIQ3_XXS : Grid<BlockIQ3_XXS> {
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ3_XXSScale); }
   static FormatIQ3_XXS open(const Block* block) {
-    return {{}, block, &tables(), top_scales(load_256(block->signs_scales[0]))};
+    const __m256i aux = load_256(block->signs_scales[0]);
+    return {{block, &tables(), spread_signs(even_signs(aux))}, top_scales(aux)};
   }
   template <int kChunk>
   EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs + 8 * kChunk;
     const uint32_t* grid = table->iq3_xxs;
-    const auto pair = [&](int i) { return join(grid[q[i]], grid[q[i + 1]]); };
-    const __m256i magnitudes = four(pair(0), pair(2), pair(4), pair(6));
-    return negate_where(magnitudes, even_signs(table->even_signs, load_u32(block->signs_scales[kChunk])));
+    return _mm256_set_m128i(join(grid[q[4]], grid[q[5]], grid[q[6]], grid[q[7]]),
+                            join(grid[q[0]], grid[q[1]], grid[q[2]], grid[q[3]]));
   }
 };
 
-struct FormatIQ3_S : SignedGrid<BlockIQ3_S> {
-  const Block* block;
-  const ByteTables* table;
+struct FormatIQ3_S : Grid<BlockIQ3_S> {
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, d), offset); }
   static FormatIQ3_S open(const Block* block) {
     const __m128i packed = _mm_cvtsi32_si128(static_cast<int32_t>(load_u32(block->scales)));
-    return {{}, block, &tables(), spread(odd(_mm_cvtepu8_epi16(split_nibbles(packed))))};
+    const Scales8 scales = spread(odd(_mm_cvtepu8_epi16(split_nibbles(packed))));
+    return {{block, &tables(), spread_signs(load_256(block->signs))}, scales};
   }
   template <int kChunk>
   EXPERTREE_INLINE __m256i chunk() const {
     const uint8_t* q = block->qs + 8 * kChunk;
     const uint32_t h = block->qh[kChunk];
     const auto entry = [&](int i) { return table->iq3_s[q[i] | (h << (8 - i) & 0x100)]; };
-    const auto pair = [&](int i) __attribute__((always_inline)) { return join(entry(i), entry(i + 1)); };
-    return negate(four(pair(0), pair(2), pair(4), pair(6)), load_u32(block->signs + 4 * kChunk));
+    return _mm256_set_m128i(join(entry(4), entry(5), entry(6), entry(7)), join(entry(0), entry(1), entry(2), entry(3)));
   }
 };
 
 // Formats that few files use: decoded as plain code does it.
 template <typename Block_>
-struct Decoded : SignedGrid<Block_> {
+struct Decoded {
   using Block = Block_;
+  static constexpr Weights kWeights = Weights::kSigned;
+  static constexpr bool kHasMin = false;
+  static constexpr int kOffsetShift = -1;
   IntegerBlock integers;
   Scales16 scales;
 

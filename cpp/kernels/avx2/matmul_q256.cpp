@@ -9,7 +9,7 @@ namespace {
 // The formats. A reader is made per block; chunk<i>() gives elements 32i .. 32i + 31 as bytes, i in increasing order.
 
 struct FormatQ2_K : HalfD<BlockQ2_K> {
-  static constexpr bool kSigned = false;
+  static constexpr Weights kWeights = Weights::kUnsigned;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -31,7 +31,7 @@ struct FormatQ2_K : HalfD<BlockQ2_K> {
 };
 
 struct FormatQ3_K : HalfD<BlockQ3_K> {
-  static constexpr bool kSigned = false;
+  static constexpr Weights kWeights = Weights::kUnsigned;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = 2;  // w = stored - 4
   const Block* block;
@@ -78,7 +78,7 @@ inline ScalesAndMins unpack_scales_mins(const uint8_t* scales) {
 }
 
 struct FormatQ4_K : HalfD<BlockQ4_K> {
-  static constexpr bool kSigned = false;
+  static constexpr Weights kWeights = Weights::kUnsigned;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -96,7 +96,7 @@ struct FormatQ4_K : HalfD<BlockQ4_K> {
 };
 
 struct FormatQ5_K : HalfD<BlockQ5_K> {
-  static constexpr bool kSigned = false;
+  static constexpr Weights kWeights = Weights::kUnsigned;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -115,7 +115,7 @@ struct FormatQ5_K : HalfD<BlockQ5_K> {
 };
 
 struct FormatQ6_K : HalfD<BlockQ6_K> {
-  static constexpr bool kSigned = false;
+  static constexpr Weights kWeights = Weights::kUnsigned;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = 5;  // w = stored - 32
   const Block* block;
@@ -141,7 +141,7 @@ struct FormatQ6_K : HalfD<BlockQ6_K> {
 };
 
 struct FormatIQ4_XS : HalfD<BlockIQ4_XS> {
-  static constexpr bool kSigned = true;
+  static constexpr Weights kWeights = Weights::kSigned;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = -1;
   const Block* block;

@@ -19,12 +19,6 @@ inline __m512i join_halves(const std::byte* p0, const std::byte* p1) {  // 32 by
   const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p0));
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p1)), 1);
 }
-inline __m128i join_eights(const std::byte* p0, const std::byte* p1) {  // 8 bytes of each
-  int64_t low, high;
-  std::memcpy(&low, p0, 8);
-  std::memcpy(&high, p1, 8);
-  return _mm_insert_epi64(_mm_cvtsi64_si128(low), high, 1);
-}
 inline __m512i odd_dwords(__m512i x) { return _mm512_or_si512(_mm512_slli_epi32(x, 1), _mm512_set1_epi32(1)); }
 
 // What the stored d is divided by (integer_blocks.h).
@@ -94,6 +88,21 @@ inline void open_groups_of_4(TwoBytes codes, __m512i signs, const int8_t (&value
   }
 }
 
+// Bits kFrom .. kFrom + 6 of every byte are seven signs: with the eighth, which makes their number even, they are a
+// linear map of the byte's bits (byte 7 - i of the matrix gives bit i).
+template <int kFrom>
+inline __m512i even_signs(__m512i sevens) {
+  static_assert(kFrom == 0 || kFrom == 1);
+  const int64_t map = kFrom == 0 ? 0x010204081020407f : 0x02040810204080fe;
+  return _mm512_gf2p8affine_epi64_epi8(sevens, _mm512_set1_epi64(map), 0);
+}
+
+// 32 bytes of a and 32 of b.
+inline __m512i bytes_of_both(__m512i a, __m512i which, __m512i b) {
+  const __m512i of_a = _mm512_permutexvar_epi8(which, a);
+  return _mm512_mask_permutexvar_epi8(of_a, 0xffffffff00000000, which, b);
+}
+
 struct GridIQ2_XXS {
   using Block = BlockIQ2_XXS;
   static constexpr int kParts = 8;
@@ -106,17 +115,23 @@ struct GridIQ2_XXS {
     const __m512i index = _mm512_permutex2var_epi32(a, even, b);
     const __m512i aux = _mm512_permutex2var_epi32(a, _mm512_or_si512(even, _mm512_set1_epi32(1)), b);
     const __m512i sevens = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x352e2720150e0700), aux);
-    open_groups_of_8(look_up(kGridIQ2_XXS, index), look_up_128(kEvenSigns, sevens), out);
+    open_groups_of_8(look_up(kGridIQ2_XXS, index), even_signs<0>(sevens), out);
     out->scale = odd_dwords(_mm512_srli_epi32(aux, 28));
   }
 };
 
 // Nibbles of 8 bytes from each block as 32 int16, each doubled plus one.
-inline __m512i odd_nibbles(__m128i bytes) {
-  const __m512i wide = _mm512_cvtepu8_epi32(bytes);  // bits 0-3 to bits 1-4, bits 4-7 to bits 17-20
-  const __m512i doubled =
-      _mm512_ternarylogic_epi32(_mm512_slli_epi32(wide, 1), _mm512_slli_epi32(wide, 13), _mm512_set1_epi16(30), 0xa8);
-  return _mm512_or_si512(doubled, _mm512_set1_epi16(1));
+inline __m512i odd_nibbles(const std::byte* p0, const std::byte* p1) {
+  int64_t low, high;
+  std::memcpy(&low, p0, 8);
+  std::memcpy(&high, p1, 8);
+  const __m512i both = _mm512_mask_set1_epi64(_mm512_set1_epi64(low), 0xf0, high);
+  // Word w of a block is bits 4 w - 1 and on: its nibble lies at bit 1. Four words are a lane; the bytes between them
+  // are masked away.
+  const __m512i from = _mm512_set_epi64(0x003b00370033002f, 0x002b00270023001f, 0x001b00170013000f, 0x000b00070003003f,
+                                        0x003b00370033002f, 0x002b00270023001f, 0x001b00170013000f, 0x000b00070003003f);
+  const __m512i nibbles = _mm512_multishift_epi64_epi8(from, both);
+  return _mm512_ternarylogic_epi32(nibbles, _mm512_set1_epi16(30), _mm512_set1_epi16(1), 0xea);  // (a & b) | c
 }
 
 struct GridIQ2_XS {
@@ -128,11 +143,12 @@ struct GridIQ2_XS {
     const __m512i a = load_512(p0 + offsetof(Block, qs));
     const __m512i b = load_512(p1 + offsetof(Block, qs));
     const __m512i even = every_other_byte();
-    const __m512i index = _mm512_permutex2var_epi8(a, even, b);
-    const __m512i upper = _mm512_permutex2var_epi8(a, _mm512_or_si512(even, _mm512_set1_epi8(1)), b);
+    const __m512i odd = _mm512_or_si512(even, _mm512_set1_epi8(1));
+    const __m512i index = bytes_of_both(a, even, b);
+    const __m512i upper = bytes_of_both(a, odd, b);
     const __mmask64 bit8 = _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1));
-    open_groups_of_8(look_up(kGridIQ2_XS, index, bit8), look_up_128(kEvenSigns, _mm512_srli_epi16(upper, 1)), out);
-    out->scale = odd_nibbles(join_eights(p0 + offsetof(Block, scales), p1 + offsetof(Block, scales)));
+    open_groups_of_8(look_up(kGridIQ2_XS, index, bit8), even_signs<1>(upper), out);
+    out->scale = odd_nibbles(p0 + offsetof(Block, scales), p1 + offsetof(Block, scales));
   }
 };
 
@@ -144,14 +160,15 @@ struct GridIQ2_S {
   static inline void open(const std::byte* p0, const std::byte* p1, GridUnit<8>* out) {
     const __m512i index = join_halves(p0 + offsetof(Block, qs), p1 + offsetof(Block, qs));
     const __m512i signs = join_halves(p0 + offsetof(Block, signs), p1 + offsetof(Block, signs));
-    // A byte of qh serves four groups.
-    const __m512i qh = _mm512_cvtepu8_epi32(join_eights(p0 + offsetof(Block, qh), p1 + offsetof(Block, qh)));
-    const __m512i each =
-        _mm512_shuffle_epi8(qh, _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0x00000000)));
-    const __mmask64 bit8 = _mm512_test_epi8_mask(each, _mm512_set1_epi32(0x40100401));
-    const __mmask64 bit9 = _mm512_test_epi8_mask(each, _mm512_set1_epi32(static_cast<int>(0x80200802)));
+    // Bits 8 and 9 of each group's index alternate in qh.
+    uint64_t qh0, qh1;
+    std::memcpy(&qh0, p0 + offsetof(Block, qh), 8);
+    std::memcpy(&qh1, p1 + offsetof(Block, qh), 8);
+    constexpr uint64_t kEven = 0x5555555555555555;
+    const __mmask64 bit8 = _pext_u64(qh0, kEven) | _pext_u64(qh1, kEven) << 32;
+    const __mmask64 bit9 = _pext_u64(qh0, ~kEven) | _pext_u64(qh1, ~kEven) << 32;
     open_groups_of_8(look_up(kGridIQ2_S, index, bit8, bit9), signs, out);
-    out->scale = odd_nibbles(join_eights(p0 + offsetof(Block, scales), p1 + offsetof(Block, scales)));
+    out->scale = odd_nibbles(p0 + offsetof(Block, scales), p1 + offsetof(Block, scales));
   }
 };
 
@@ -166,7 +183,7 @@ struct GridIQ3_XXS {
     const __m512i aux = _mm512_cvtepu32_epi64(_mm256_loadu_si256(packed));
     const __m512i sevens = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x15150e0e07070000), aux);
     // The upper four signs of a byte are those of the second of two groups.
-    const __m512i twice = look_up_128(kEvenSigns, sevens);
+    const __m512i twice = even_signs<0>(sevens);
     const __m512i signs = _mm512_mask_mov_epi8(twice, 0xaaaaaaaaaaaaaaaa, _mm512_srli_epi16(twice, 4));
     open_groups_of_4(look_up(kGridIQ3_XXS, index), signs, kIQ3_XXSValues, out);
     const __m512i sc = _mm512_srli_epi32(aux, 28);

@@ -1,4 +1,4 @@
-// Byte tables of 128 to 1024 entries looked up in registers, 64 indices at a time.
+// Byte tables of 256 to 1024 entries looked up in registers, 64 indices at a time.
 #pragma once
 
 #include "cpp/kernels/avx512/panel_bytes.h"
@@ -8,10 +8,6 @@
 namespace expertree::avx512 {
 namespace {
 
-inline __m512i look_up_128(const uint8_t* table, __m512i index) {  // index bits 0-6
-  return _mm512_permutex2var_epi8(load_512(table), index, load_512(table + 64));
-}
-
 // What two tables of kEntries hold at each index, whose bits 0-7 are given as bytes, 8 and 9 as masks.
 struct TwoBytes {
   __m512i low, high;
@@ -19,24 +15,27 @@ struct TwoBytes {
 inline TwoBytes look_up(const uint8_t (&tables)[2][256], __m512i index) {
   const __mmask64 bit7 = _mm512_movepi8_mask(index);
   const auto in = [&](const uint8_t* table) {
-    return _mm512_mask_mov_epi8(look_up_128(table, index), bit7, look_up_128(table + 128, index));
+    const __m512i lower = _mm512_permutex2var_epi8(load_512(table), index, load_512(table + 64));
+    const __m512i upper = _mm512_permutex2var_epi8(load_512(table + 128), index, load_512(table + 192));
+    return _mm512_mask_mov_epi8(lower, bit7, upper);
   };
   return {in(tables[0]), in(tables[1])};
 }
-// Larger ones: vpermb takes 64 entries at a time and merges under a mask, which costs less than vpermi2b and a blend.
-struct Quarters {  // bits 6 and 7 of each index: 1, 2, 3
-  __mmask64 second, third, fourth;
+// Larger ones: vpermb takes 64 entries at a time and merges under a mask, which costs less than vpermi2b and a blend. A
+// later merge overwrites an earlier one, so that only its own bits need be in its mask.
+struct Quarters {  // which bits of each index are set
+  __mmask64 bit6, bit7, both;
 };
 inline Quarters quarters_of(__m512i index) {
   const __mmask64 bit7 = _mm512_movepi8_mask(index);
   const __mmask64 bit6 = _mm512_movepi8_mask(_mm512_add_epi8(index, index));
-  return {_kandn_mask64(bit7, bit6), _kandn_mask64(bit6, bit7), _kand_mask64(bit6, bit7)};
+  return {bit6, bit7, _kand_mask64(bit6, bit7)};
 }
 inline __m512i look_up_quarters(const uint8_t* table, __m512i index, const Quarters& quarters) {
   __m512i out = _mm512_permutexvar_epi8(index, load_512(table));
-  out = _mm512_mask_permutexvar_epi8(out, quarters.second, index, load_512(table + 64));
-  out = _mm512_mask_permutexvar_epi8(out, quarters.third, index, load_512(table + 128));
-  return _mm512_mask_permutexvar_epi8(out, quarters.fourth, index, load_512(table + 192));
+  out = _mm512_mask_permutexvar_epi8(out, quarters.bit6, index, load_512(table + 64));
+  out = _mm512_mask_permutexvar_epi8(out, quarters.bit7, index, load_512(table + 128));
+  return _mm512_mask_permutexvar_epi8(out, quarters.both, index, load_512(table + 192));
 }
 inline TwoBytes look_up(const uint8_t (&tables)[2][512], __m512i index, __mmask64 bit8) {
   const Quarters quarters = quarters_of(index);

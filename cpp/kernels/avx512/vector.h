@@ -4,7 +4,8 @@
 #pragma once
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
-    defined(__AVX512VBMI__) && defined(__AVX512VNNI__) && defined(__FMA__) && defined(__F16C__)
+    defined(__AVX512VBMI__) && defined(__AVX512VNNI__) && defined(__GFNI__) && defined(__BMI2__) &&    \
+    defined(__FMA__) && defined(__F16C__)
 #define EXPERTREE_AVX512 1
 #endif
 

@@ -192,7 +192,10 @@ uint64_t Eagle3Drafter::memory_bytes() const {
 }
 
 std::unique_ptr<Drafter> make_eagle3_drafter(const std::string& argument, const std::shared_ptr<Model>& target) {
-  return std::make_unique<Eagle3Drafter>(target, load_eagle3(argument, *target));
+  const auto head = target->parts().get<Eagle3Head>(
+      "eagle3", argument, [&] { return load_eagle3(argument, *target); },
+      [](const Eagle3Head& h) { return h.arena.size_bytes(); });
+  return std::make_unique<Eagle3Drafter>(target, head);
 }
 
 }  // namespace expertree

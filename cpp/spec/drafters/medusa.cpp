@@ -73,7 +73,10 @@ uint64_t MedusaDrafter::memory_bytes() const {
 }
 
 std::unique_ptr<Drafter> make_medusa_drafter(const std::string& argument, const std::shared_ptr<Model>& target) {
-  return std::make_unique<MedusaDrafter>(target, load_medusa(argument, *target));
+  const auto heads = target->parts().get<MedusaHeads>(
+      "medusa", argument, [&] { return load_medusa(argument, *target); },
+      [](const MedusaHeads& h) { return h.arena.size_bytes() + h.output_rows.size_bytes(); });
+  return std::make_unique<MedusaDrafter>(target, heads);
 }
 
 }  // namespace expertree

@@ -15,8 +15,9 @@ int64_t draft_context(const Model& draft, int64_t n_ctx) {
 
 }  // namespace
 
-ModelDrafter::ModelDrafter(std::shared_ptr<Model> draft, int64_t target_vocabulary, int64_t n_ctx)
-    : model_(std::move(draft)),
+ModelDrafter::ModelDrafter(std::shared_ptr<const DraftModel> draft, int64_t target_vocabulary, int64_t n_ctx)
+    : draft_(std::move(draft)),
+      model_(draft_->model),
       state_(model_->new_state(draft_context(*model_, n_ctx))),
       ranker_(model_->path(), {}, model_->hyperparameters().n_vocab, target_vocabulary) {}
 
@@ -90,20 +91,26 @@ TokenTree ModelDrafter::draft(std::span<const int32_t> history, const DraftLimit
 }
 
 uint64_t ModelDrafter::memory_bytes() const {
-  const uint64_t experts = model_->experts() != nullptr ? model_->experts()->stats().budget_bytes : 0;
-  return model_->weight_bytes() + experts + model_->state_bytes(state_.n_ctx()) + ranker_.memory_bytes();
+  return model_->size_bytes() + model_->state_bytes(state_.n_ctx()) + ranker_.memory_bytes();
 }
 
 std::unique_ptr<Drafter> make_model_drafter(const std::string& argument, const std::shared_ptr<Model>& target,
                                             int64_t n_ctx) {
-  require_same_vocabulary(argument, target->path());
-  ModelOptions options;
-  options.n_threads = target->n_threads();
-  options.isa = target->isa();
-  options.cache_types = target->cache_types();
+  // Sessions run it in turn, each with a sequence of its own.
+  const auto draft = target->parts().get<DraftModel>(
+      "model", argument,
+      [&] {
+        require_same_vocabulary(argument, target->path());
+        ModelOptions options;
+        options.n_threads = target->n_threads();
+        options.isa = target->isa();
+        options.cache_types = target->cache_types();
+        return std::make_shared<const DraftModel>(DraftModel{Model::load(argument, options, nullptr)});
+      },
+      [](const DraftModel& d) { return d.model->size_bytes(); });
   const HyperParameters& h = target->hyperparameters();
   if (n_ctx <= 0) n_ctx = std::min(kDefaultContext, h.n_ctx_train);
-  return std::make_unique<ModelDrafter>(Model::load(argument, options, nullptr), h.n_vocab, n_ctx);
+  return std::make_unique<ModelDrafter>(draft, h.n_vocab, n_ctx);
 }
 
 }  // namespace expertree

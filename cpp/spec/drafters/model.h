@@ -13,12 +13,16 @@
 
 namespace expertree {
 
+struct DraftModel {
+  std::shared_ptr<Model> model;
+};
+
 // The draft model keeps a sequence of its own. What the session committed since the last draft is run together with the
 // root; the tree is grown on top of it. A sequence that outgrows the draft model's context is no longer drafted for.
 class ModelDrafter final : public Drafter {
  public:
   // n_ctx: positions that the session may grow to.
-  ModelDrafter(std::shared_ptr<Model> draft, int64_t target_vocabulary, int64_t n_ctx);
+  ModelDrafter(std::shared_ptr<const DraftModel> draft, int64_t target_vocabulary, int64_t n_ctx);
 
   const char* name() const override { return "model"; }
   // History tells what was committed.
@@ -31,6 +35,7 @@ class ModelDrafter final : public Drafter {
   void run_history(std::span<const int32_t> history);
   void run_nodes(std::span<const int32_t> frontier, const TokenTree& pool);
 
+  std::shared_ptr<const DraftModel> draft_;  // one for all sessions of the target
   std::shared_ptr<Model> model_;
   SequenceState state_;
   DraftRanker ranker_;

@@ -163,14 +163,16 @@ TokenTree MtpDrafter::draft(std::span<const int32_t> history, const DraftLimits&
 
 uint64_t MtpDrafter::memory_bytes() const {
   const Model& layer = *block_->layer;
-  const uint64_t experts = layer.experts() != nullptr ? layer.experts()->stats().budget_bytes : 0;
-  return layer.weight_bytes() + experts + layer.state_bytes(state_.n_ctx()) + states_.capacity() * sizeof(float) +
+  return layer.size_bytes() + layer.state_bytes(state_.n_ctx()) + states_.capacity() * sizeof(float) +
          ranker_.memory_bytes();
 }
 
 std::unique_ptr<Drafter> make_mtp_drafter(const std::shared_ptr<Model>& target, int64_t n_ctx) {
   if (n_ctx <= 0) n_ctx = std::min(kDefaultContext, target->hyperparameters().n_ctx_train);
-  return std::make_unique<MtpDrafter>(target, load_nextn(*target), n_ctx);
+  const auto block = target->parts().get<NextnBlock>(
+      "mtp", target->path(), [&] { return load_nextn(*target); },
+      [](const NextnBlock& b) { return b.layer->size_bytes(); });
+  return std::make_unique<MtpDrafter>(target, block, n_ctx);
 }
 
 }  // namespace expertree

@@ -40,7 +40,10 @@ std::unique_ptr<Predictor> make_head_predictor(const std::string& argument, cons
         "predictor head: it reads what an EAGLE-3 head reads, and the drafter has none; draft with eagle3:FILE, "
         "or use another predictor");
   }
-  return std::make_unique<HeadPredictor>(target, load_expert_predictor(argument, *target, inputs->n_inputs()), inputs);
+  const auto head = target->parts().get<ExpertPredictorHead>(
+      "head", argument, [&] { return load_expert_predictor(argument, *target, inputs->n_inputs()); },
+      [](const ExpertPredictorHead& h) { return h.arena.size_bytes(); });
+  return std::make_unique<HeadPredictor>(target, head, inputs);
 }
 
 }  // namespace expertree

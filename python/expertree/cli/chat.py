@@ -88,7 +88,7 @@ def chat(
     if prompt is not None and not prompt.strip():
         raise typer.BadParameter("the text of -p is empty; leave -p out for a conversation")
     drafts = drafting.values(CHAT_DRAFT)
-    loaded = load_model(model, options)
+    loaded = load_model(model, options, drafts)
     is_interactive = prompt is None and sys.stdin.isatty()
     conversation = Conversation(
         loaded,

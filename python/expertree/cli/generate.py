@@ -64,7 +64,7 @@ def generate(
     """
     drafts = drafting.values()
     text = _read_prompt(prompt, file)
-    loaded = load_model(model, options)
+    loaded = load_model(model, options, drafts)
     ids, reasoning_open = _encode(loaded, text, as_chat)
     settings = text_options(
         max_tokens, stop, ignore_eos=ignore_eos, split_reasoning=as_chat, reasoning_open=reasoning_open

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from expertree.cli.options import CacheOptions, command
+from expertree.cli.options import CacheOptions, check_draft, command
+from expertree.drafting_memory import drafting_parts, part_label
 from expertree.inspect_model import describe, render
 from expertree.memory_size import parse_size
 from expertree.models import resolve_model
@@ -29,6 +30,10 @@ def inspect(
         typer.Option("--ram", metavar="SIZE", help="Predict for this budget of memory for experts; repeatable."),
     ] = None,
     cache: CacheOptions,
+    draft: Annotated[
+        str | None,
+        typer.Option("--draft", metavar="NAME", callback=check_draft, help="Reckon with this drafter's memory, too."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """What is in a model file, and whether it would fit this machine, tier by tier. Loads nothing.
@@ -38,12 +43,16 @@ def inspect(
       expertree inspect model.gguf
       expertree inspect model-00001-of-00003.gguf --ctx 32768
       expertree inspect model.gguf --ram 8GiB --ram 12GiB
+      expertree inspect model.gguf --draft eagle3:head.gguf
       expertree inspect model.gguf --json | jq .verdict
 
     Predicted speeds come from what earlier runs of this model on this machine measured.
     """
     path = resolve_model(model, Console(stderr=True, highlight=False))
-    description = describe(path, ctx, budgets=[_budget(text) for text in ram or []], cache_types=cache.types)
+    parts = drafting_parts(draft, None, path, ctx)
+    drafting = {part_label(part.name): part.weight_bytes + part.state_bytes for part in parts}
+    budgets = [_budget(text) for text in ram or []]
+    description = describe(path, ctx, budgets=budgets, cache_types=cache.types, drafting=drafting)
     if as_json:
         print(json.dumps({"schema": SCHEMA, **dataclasses.asdict(description)}))
     else:

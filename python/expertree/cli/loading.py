@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
 from expertree.cli.options import ModelOptions
+from expertree.drafting_memory import drafting_bytes
 from expertree.errors import DeviceError
 from expertree.model import Model
 from expertree.models import resolve_model
 
+_USUAL_CONTEXT = 4096  # of sessions that ask for none, at most
 
-def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
-    """Finds, fetches where that is needed, and loads. Raises what `resolve_model` and `Model` raise."""
+
+def load_model(name_or_path: str | None, options: ModelOptions, drafts: Mapping[str, Any] | None = None) -> Model:
+    """Finds, fetches where that is needed, and loads. Raises what `resolve_model` and `Model` raise.
+
+    drafts: what sessions will be given, for which a budget that was not asked for leaves room.
+    """
     console = Console(stderr=True, highlight=False)
     path = resolve_model(name_or_path, console)
+    reserve = 0
+    if drafts is not None and options.ram in (None, "auto"):
+        reserve = drafting_bytes(drafts.get("draft"), drafts.get("predict"), path, options.ctx or _USUAL_CONTEXT)
     with _loading_bar(console, path.name) as report, warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         model = Model(
@@ -33,6 +43,7 @@ def load_model(name_or_path: str | None, options: ModelOptions) -> Model:
             n_ctx=options.ctx,
             cache_type=options.types,
             pre=options.pre,
+            reserve=reserve,
             progress=report,
         )
     for note in notes:

@@ -48,7 +48,7 @@ def _check_plug(kind: str, known: list[str], spec: str) -> None:
         raise typer.BadParameter(f"{spec!r} is no {kind}; there are: {', '.join(known)}")
 
 
-def _check_draft(spec: str | None) -> str | None:
+def check_draft(spec: str | None) -> str | None:
     from expertree._core import split_drafters
     from expertree.model import drafter_names
 
@@ -295,7 +295,7 @@ class DraftOptions(OptionGroup):
         _drafting(
             "--draft",
             metavar="NAME[:ARG][+..]",
-            callback=_check_draft,
+            callback=check_draft,
             help="Who proposes tokens: ngram looks for the last ones earlier in the text, eagle3:FILE is a trained "
             "head; auto takes the default model's own, for others ngram. Several in one tree: eagle3:FILE+ngram. "
             "Default: auto in chat; in generate none.",
