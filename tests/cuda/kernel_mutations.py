@@ -26,7 +26,7 @@ class Mutation:
 def on_product(name: str, file: str, old: str, new: str, type_name: str, variant: str = "plain") -> Mutation:
     """A fault in a header of the products, noticed with one format."""
     source = "product_floats.cu" if type_name in ("F32", "F16", "BF16") else f"product_{type_name.lower()}.cu"
-    return Mutation(name, file, old, new, (source,), PRODUCTS, f"test_products and {type_name}-", variant)
+    return Mutation(name, file, old, new, (source,), PRODUCTS, f"test_products and {type_name}", variant)
 
 
 DP4A, FLOAT, ARGS = "product_dp4a.cuh", "product_float.cuh", "product_args.cuh"
