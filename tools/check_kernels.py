@@ -11,9 +11,8 @@ only, and nothing that runs in the default stream.
 
 import re
 import sys
-from pathlib import Path
 
-from check_layers import blanked
+from check_layers import blanked, report
 
 KERNEL_SUFFIXES = {".cu", ".cuh"}
 KERNEL_FOLDERS = ("cuda/kernels", "tests/cuda", "cuda/gpu")
@@ -101,13 +100,5 @@ def check(root):
                 yield f"{name}:{line}: {message}"
 
 
-def main(arguments):
-    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    faults = list(check(root))
-    for fault in faults:
-        print(fault, file=sys.stderr)
-    return 1 if faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report(check, sys.argv[1:]))

@@ -159,7 +159,8 @@ def check(root):
                     yield f"{path}:{line}: {message}"
 
 
-def main(arguments):
+def report(check, arguments):
+    """Prints what `check` finds under the folder given, or under the repository's; the exit status."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
     faults = list(check(root))
     for fault in faults:
@@ -168,4 +169,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report(check, sys.argv[1:]))

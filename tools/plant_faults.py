@@ -345,9 +345,7 @@ FAULTS = [Fault(*row) for row in (
      "  return alone_.run_seconds(layer, expert, n_before + n_rows) - before;",
      "(void)n_before;\n  return alone_.run_seconds(layer, expert, n_rows);", (JOINT,)),
     ("together", "a pass that fails fails for all", "cpp/engine/joint_step.cpp",
-     "  } catch (const Error&) {\n    roll_back(steps);\n    if (!together) steps[0]->fail(std::current_exception());",
-     "  } catch (const Error&) {\n    roll_back(steps);\n"
-     "    for (SessionStep* step : steps) step->fail(std::current_exception());", (JOINT,)),
+     "  if (!together) steps[0]->fail(error);\n", "  for (SessionStep* step : steps) step->fail(error);\n", (JOINT,)),
     ("together", "the budget of rows is each session's own", "cpp/engine/joint_step.cpp",
      "n_rows += step->n_rows();", "n_rows = step->n_rows();", (JOINT,)),
     ("replay", "another node's child is accepted", "cpp/engine/recorded_run.cpp",

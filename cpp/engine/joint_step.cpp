@@ -90,50 +90,47 @@ void keep_to_budget(const Steps& steps, int64_t max_rows) {
   for (size_t i = 0; n_rows > max_rows; ++i, --n_rows) std::erase(nodes[i].step->record().selected, nodes[i].node);
 }
 
+void run_rows(Model& model, const Steps& steps, bool routing, bool alone) {
+  std::vector<SequencePass> sequences;
+  for (SessionStep* step : steps) {
+    if (!step->runs()) continue;
+    if (const std::optional<SequencePass> sequence = step->prepare(routing, alone)) sequences.push_back(*sequence);
+  }
+  if (!sequences.empty()) model.forward(sequences);
+}
+
+void roll_back(const Steps& steps) {
+  for (SessionStep* step : steps) {
+    if (step->runs()) step->roll_back();
+  }
+}
+
 // Runs the rows of all sessions. A pass that fails is made again for each session by itself, so that the error meets the
 // one that it belongs to. False: that was so.
 bool run_pass(Model& model, const Steps& steps, bool routing) {
-  const auto run = [&](const Steps& part, bool alone) {
-    std::vector<SequencePass> sequences;
-    for (SessionStep* step : part) {
-      if (!step->runs()) continue;
-      if (const std::optional<SequencePass> sequence = step->prepare(routing, alone)) sequences.push_back(*sequence);
-    }
-    if (!sequences.empty()) model.forward(sequences);
-  };
-  const auto roll_back = [](const Steps& part) {
-    for (SessionStep* step : part) {
-      if (step->runs()) step->roll_back();
-    }
-  };
   const bool together = steps.size() > 1;
-  try {
-    run(steps, !together);
-    return true;
-  } catch (const Error&) {
-    roll_back(steps);
-    if (!together) steps[0]->fail(std::current_exception());
-  } catch (const std::bad_alloc&) {
-    roll_back(steps);
-    if (!together) steps[0]->fail(std::current_exception());
-  } catch (...) {
-    roll_back(steps);
-    throw;
-  }
-  for (SessionStep* step : steps) {
-    if (!together || !step->runs()) continue;
+  // What failed, with `part` rolled back; nullptr: nothing. Errors that are nobody's in particular end the whole step.
+  const auto attempt = [&](const Steps& part) {
+    std::exception_ptr error;
     try {
-      run({step}, true);
+      run_rows(model, part, routing, part.size() == 1);
     } catch (const Error&) {
-      step->roll_back();
-      step->fail(std::current_exception());
+      error = std::current_exception();
     } catch (const std::bad_alloc&) {
-      step->roll_back();
-      step->fail(std::current_exception());
+      error = std::current_exception();
     } catch (...) {
       roll_back(steps);
       throw;
     }
+    if (error) roll_back(part);
+    return error;
+  };
+  const std::exception_ptr error = attempt(steps);
+  if (!error) return true;
+  if (!together) steps[0]->fail(error);
+  for (SessionStep* step : steps) {
+    if (!together || !step->runs()) continue;
+    if (const std::exception_ptr own = attempt({step})) step->fail(own);
   }
   return false;
 }

@@ -48,18 +48,24 @@ cudaError_t run_format(DType dtype, const ProductRun& run, cudaStream_t stream) 
   return error;
 }
 
-ProductRun expert_run(const ExpertMatrix& w, const ProductInput& x, const ExpertGroups& groups, float* y,
-                      int64_t y_stride) {
+template <class Matrix>
+ProductRun run_of(const Matrix& w, const ProductInput& x, float* y, int64_t y_stride) {
   ProductRun run{};
   run.args.w[0] = matrix_args(w);
   run.args.rows = static_cast<int32_t>(w.rows);
   run.args.k = static_cast<int32_t>(w.k);
   run.args.x = x;
+  run.args.y = y;
+  run.args.y_stride = y_stride;
+  return run;
+}
+
+ProductRun expert_run(const ExpertMatrix& w, const ProductInput& x, const ExpertGroups& groups, float* y,
+                      int64_t y_stride) {
+  ProductRun run = run_of(w, x, y, y_stride);
   run.args.active = groups.active;
   run.args.n_active = groups.n_active;
   run.args.begin = groups.begin;
-  run.args.y = y;
-  run.args.y_stride = y_stride;
   run.max_groups = groups.max_groups;
   run.max_rows = groups.max_rows;
   run.dp4a_rows = groups.dp4a_rows;
@@ -68,14 +74,8 @@ ProductRun expert_run(const ExpertMatrix& w, const ProductInput& x, const Expert
 
 ProductRun dense_run(const DenseMatrix& w, const ProductInput& x, int32_t n_rows, float* y, int64_t y_stride,
                      int32_t dp4a_rows) {
-  ProductRun run{};
-  run.args.w[0] = matrix_args(w);
-  run.args.rows = static_cast<int32_t>(w.rows);
-  run.args.k = static_cast<int32_t>(w.k);
-  run.args.x = x;
+  ProductRun run = run_of(w, x, y, y_stride);
   run.args.n_rows = n_rows;
-  run.args.y = y;
-  run.args.y_stride = y_stride;
   run.max_groups = 1;
   run.max_rows = n_rows;
   run.dp4a_rows = dp4a_rows;

@@ -15,6 +15,7 @@
 #include "cpp/backend/machine_limits.h"
 #include "cpp/base/clock.h"
 #include "cpp/base/memory.h"
+#include "cpp/base/process_memory.h"
 #include "cpp/engine/session.h"
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/model/arch/architecture.h"
@@ -288,6 +289,7 @@ void bind_engine(nb::module_& m) {
       "Instruction sets that run on this machine, best first.");
   m.def("architecture_names", &architecture_names, "general.architecture values that this build runs.");
   m.def("available_memory_bytes", &available_memory_bytes);
+  m.def("process_resident_bytes", &process_resident_bytes, "Of this process now; 0 when the system does not say.");
   m.attr("RECURRENT_STATES") = static_cast<int>(RecurrentState::kStates);
   m.attr("RECURRENT_TERMS") = static_cast<int>(RecurrentState::kUsualTerms);
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_session import CoreSession, same_bits
 from emulated_device import STREAMS, emulated, leaks, library
 from expertree import DeviceError, InvalidRequestError, Model, OutOfMemoryError, UnsupportedError, _core
 from expertree._core import _testing
@@ -27,36 +28,17 @@ def _device() -> None:
     library()
 
 
-class OnDevice:
+class OnDevice(CoreSession):
     """A core model with experts on the emulated device and poisoned slots in RAM."""
 
     def __init__(self, path: Path, vram: int = ALL, **options: Any) -> None:
         self._faults = _testing.Faults()
         self._faults.descriptor = True
-        self.model = _testing.load_paged(path.as_posix(), faults=self._faults, vram=vram, **options)
-        self.session = _core.Session(self.model, 512, _core.SamplerOptions())
-
-    def evaluate(self, tokens: Any, parents: Any = None) -> np.ndarray:
-        ids = np.asarray(tokens, np.int32)
-        chain = np.arange(-1, len(ids) - 1, dtype=np.int32)
-        logits: np.ndarray = self.session.evaluate(ids, chain if parents is None else np.asarray(parents, np.int32))[0]
-        return logits
-
-    def logits(self, tokens: Any, chunk: int) -> np.ndarray:
-        rows = []
-        for begin in range(0, len(tokens), chunk):
-            piece = tokens[begin : begin + chunk]
-            rows.append(self.evaluate(piece))
-            self.session.commit(np.arange(len(piece), dtype=np.int32))
-        return np.concatenate(rows)
+        super().__init__(_testing.load_paged(path.as_posix(), faults=self._faults, vram=vram, **options), 512)
 
     @property
     def stats(self) -> dict[str, Any]:
         return dict(self.model.vram.stats)
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool((a.view(np.uint32) == b.view(np.uint32)).all())
 
 
 def budgets(path: Path) -> list[int]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expertree import Model, OutOfMemoryError, _core
+from core_session import CoreSession, same_bits
+from expertree import Model, OutOfMemoryError
 from expertree._core import _testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,26 +29,11 @@ def load_paged(path: Path, faults: Any = None, **options: Any) -> Any:
     return _testing.load_paged(path.as_posix(), faults=rules, **options)
 
 
-class Paged:
+class Paged(CoreSession):
     """A core model with poisoned slots, and a session on it."""
 
     def __init__(self, path: Path, n_ctx: int = 4096, **options: Any) -> None:
-        self.model = load_paged(path, **options)
-        self.session = _core.Session(self.model, n_ctx, _core.SamplerOptions())
-
-    def evaluate(self, tokens: Any, parents: Any = None) -> np.ndarray:
-        ids = np.asarray(tokens, np.int32)
-        chain = np.arange(-1, len(ids) - 1, dtype=np.int32)
-        logits: np.ndarray = self.session.evaluate(ids, chain if parents is None else np.asarray(parents, np.int32))[0]
-        return logits
-
-    def logits(self, tokens: Any, chunk: int) -> np.ndarray:
-        rows = []
-        for begin in range(0, len(tokens), chunk):
-            piece = tokens[begin : begin + chunk]
-            rows.append(self.evaluate(piece))
-            self.session.commit(np.arange(len(piece), dtype=np.int32))
-        return np.concatenate(rows)
+        super().__init__(load_paged(path, **options), n_ctx)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -60,10 +46,6 @@ def budgets(path: Path) -> list[int]:
     least, most = pager.stats["least_bytes"], pager.stats["all_bytes"]
     n = pager.stats["slots"]
     return sorted({least + (most - least) * i // n for i in range(n + 1)})
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool((a.view(np.uint32) == b.view(np.uint32)).all())
 
 
 @pytest.mark.parametrize("arch", MOE_ARCHITECTURES)

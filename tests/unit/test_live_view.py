@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from chat_model import write_chat_model
-from expertree.cli.live_figures import Counts, LiveFigures, read_counts, resident_bytes
+from expertree._core import process_resident_bytes
+from expertree.cli.live_figures import Counts, LiveFigures, read_counts
 from expertree.cli.status_line import StatusLine
 from pseudo_terminal import Terminal
 
@@ -20,7 +21,7 @@ from pseudo_terminal import Terminal
 COUNTS = [Counts(10 + i, 100 + 6 * i, 2 * i, 4 * i, 90 * i, 100 * i, 50_000_000 * i) for i in range(9)]
 
 
-def figures_of(counts: list[Counts], memory: int | None = 3 * 2**30) -> LiveFigures:
+def figures_of(counts: list[Counts], memory: int = 3 * 2**30) -> LiveFigures:
     left = iter(counts)
     figures = LiveFigures(lambda: next(left), lambda: memory)
     figures.begin()
@@ -39,7 +40,7 @@ def test_the_figures_are_those_of_the_last_seconds() -> None:
 
 
 def test_a_dense_model_and_plain_decoding_show_what_there_is() -> None:
-    figures = figures_of([Counts(i, 5 * i, i, 0, 0, 0, 0) for i in range(4)], memory=None)
+    figures = figures_of([Counts(i, 5 * i, i, 0, 0, 0, 0) for i in range(4)], memory=0)
     assert figures.summary() == "5.0 tokens/s"
 
 
@@ -54,7 +55,7 @@ def test_the_line_never_exceeds_its_width() -> None:
 
 def test_another_answer_is_counted_anew() -> None:
     left = iter([*COUNTS[:3], *(Counts(100 + i, 1000 + i, 0, 0, 0, 0, 0) for i in range(3))])
-    figures = LiveFigures(lambda: next(left), lambda: None)
+    figures = LiveFigures(lambda: next(left), lambda: 0)
     for _ in range(2):
         figures.begin()
         for _ in range(3):
@@ -74,7 +75,7 @@ def test_counts_come_from_statistics() -> None:
     )
     assert read_counts(7, {"steps": 3, "accepted": 2}, {}).uses == 0
     if sys.platform == "linux":
-        assert 2**20 < (resident_bytes() or 0) < 2**40
+        assert 2**20 < process_resident_bytes() < 2**40
 
 
 class FakeTerminal(io.StringIO):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from expertree._core import process_resident_bytes
 from expertree.quantity_text import bytes_text
 
 WINDOW_SECONDS = 3.0  # what "now" is
@@ -47,12 +46,12 @@ class LiveFigures:
 
     Args:
         read: the counts now.
-        memory: resident bytes of the process, None where unknown.
+        memory: resident bytes of the process, 0 where unknown.
     """
 
-    def __init__(self, read: Callable[[], Counts], memory: Callable[[], int | None] | None = None) -> None:
+    def __init__(self, read: Callable[[], Counts], memory: Callable[[], int] = process_resident_bytes) -> None:
         self._read = read
-        self._memory = resident_bytes if memory is None else memory
+        self._memory = memory
         self._window: deque[Counts] = deque()
         self._first: Counts | None = None
         self._speeds: deque[float] = deque(maxlen=20)
@@ -111,7 +110,7 @@ class LiveFigures:
             read = (b.bytes_read - a.bytes_read) / seconds * 1e-6
             fields.append((f"{read:,.0f} MB/s read", f"{read:,.0f} MB/s"))
         memory = self._memory()
-        if memory is not None:
+        if memory > 0:
             fields.append((f"{bytes_text(memory)} in memory", bytes_text(memory)))
         return fields
 
@@ -120,11 +119,3 @@ class LiveFigures:
         if most <= 0:
             return ""
         return "".join(_SPARKS[min(len(_SPARKS) - 1, int(speed / most * len(_SPARKS)))] for speed in self._speeds)
-
-
-def resident_bytes() -> int | None:
-    """Of this process (Linux)."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None

@@ -17,7 +17,6 @@ from expertree.comparison.plots import require_matplotlib
 from expertree.comparison.prompts import load_prompts
 from expertree.errors import DeviceError
 from expertree.model import Model
-from expertree.profile.plots import write_plots
 from expertree.profile.profile import Profile
 from expertree.profile.prompted_run import ProfilePrompt, default_prompts, profile_prompts, text_prompt
 
@@ -101,6 +100,8 @@ def profile(
         made.advise(loaded if advice_seconds > 0 else None, advice_seconds)
     written = _write(made, out)
     if plots:
+        from expertree.profile.plots import write_plots  # loads the report's drawing, which no other command needs
+
         written += [path.name for path in write_plots(made, out)]
     if as_json:
         print(json.dumps(made.facts))
