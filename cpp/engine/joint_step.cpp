@@ -16,7 +16,7 @@
 namespace expertree {
 namespace {
 
-constexpr int kRounds = 2;
+constexpr int kShareRounds = 2;
 
 using Steps = std::vector<SessionStep*>;
 
@@ -55,7 +55,7 @@ void choose_together(const Steps& steps) {
   for (SessionStep* step : steps) {
     if (has_tree(step) || (any && share)) step->predict();
   }
-  for (int round = 0; round < (share ? kRounds : 1); ++round) {
+  for (int round = 0; round < (share ? kShareRounds : 1); ++round) {
     for (SessionStep* step : steps) {
       if (has_tree(step) && (round == 0 || step->may_choose_again())) step->choose(others_of(steps, step));
     }

@@ -8,15 +8,15 @@
 namespace expertree {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void refuse_run(const std::string& what) {
   throw Error(ErrorCode::kInvalidRequest, "recorded run: " + what + "; the file is damaged, record it again");
 }
 
 void check_sets(const ExpertSets& sets, const ExpertSets& like, int64_t n_rows, const std::string& what) {
   if (sets.n_layers != like.n_layers || sets.n_experts != like.n_experts || sets.n_used != like.n_used ||
       std::ssize(sets.ids) != n_rows * like.n_layers * like.n_used) {
-    fail(what + " has not the shape of " + std::to_string(n_rows) + " rows of " + std::to_string(like.n_layers) +
-         " layers");
+    refuse_run(what + " has not the shape of " + std::to_string(n_rows) + " rows of " + std::to_string(like.n_layers) +
+               " layers");
   }
   for (int64_t row = 0; row < n_rows; ++row) {
     for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
@@ -25,8 +25,8 @@ void check_sets(const ExpertSets& sets, const ExpertSets& like, int64_t n_rows, 
         const bool repeated = std::find(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(i), ids[i]) !=
                               ids.begin() + static_cast<std::ptrdiff_t>(i);
         if (ids[i] < 0 || ids[i] >= sets.n_experts || repeated) {
-          fail(what + " names expert " + std::to_string(ids[i]) + " of " + std::to_string(sets.n_experts) +
-               (repeated ? " twice" : ""));
+          refuse_run(what + " names expert " + std::to_string(ids[i]) + " of " + std::to_string(sets.n_experts) +
+                     (repeated ? " twice" : ""));
         }
       }
     }
@@ -37,11 +37,11 @@ void check_sets(const ExpertSets& sets, const ExpertSets& like, int64_t n_rows, 
 
 void RecordedRun::check(int64_t n_vocab) const {
   if (positions.empty() || text.size() <= positions.size()) {
-    fail(std::to_string(positions.size()) + " positions of a text of " + std::to_string(text.size()) + " tokens");
+    refuse_run(std::to_string(positions.size()) + " positions of a text of " + std::to_string(text.size()) + " tokens");
   }
   if (prompt.n_layers < 1 || prompt.n_experts < 1 || prompt.n_used < 1 || prompt.n_used > prompt.n_experts) {
-    fail("a model of " + std::to_string(prompt.n_layers) + " layers and " + std::to_string(prompt.n_used) + " of " +
-         std::to_string(prompt.n_experts) + " experts");
+    refuse_run("a model of " + std::to_string(prompt.n_layers) + " layers and " + std::to_string(prompt.n_used) +
+               " of " + std::to_string(prompt.n_experts) + " experts");
   }
   const int64_t prompt_row = static_cast<int64_t>(prompt.n_layers) * prompt.n_used;
   check_sets(prompt, prompt, std::ssize(prompt.ids) / prompt_row, "the prompt's routing");

@@ -10,17 +10,20 @@
 namespace expertree {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kInvalidRequest, "replay machine: " + what); }
+[[noreturn]] void refuse_machine(const std::string& what) {
+  throw Error(ErrorCode::kInvalidRequest, "replay machine: " + what);
+}
 
 void require_seconds(const char* name, std::span<const double> seconds) {
   for (const double s : seconds) {
-    if (!std::isfinite(s) || s < 0.0) fail(std::string(name) + " holds " + std::to_string(s) + "; expected seconds");
+    if (!std::isfinite(s) || s < 0.0)
+      refuse_machine(std::string(name) + " holds " + std::to_string(s) + "; expected seconds");
   }
 }
 
 void require_size(const char* name, size_t size, size_t expected) {
   if (size == expected) return;
-  fail(std::string(name) + " has " + std::to_string(size) + " values; expected " + std::to_string(expected));
+  refuse_machine(std::string(name) + " has " + std::to_string(size) + " values; expected " + std::to_string(expected));
 }
 
 ExpertCache make_cache(const ReplayMachine& machine, const std::vector<int64_t>& n_slots, int32_t n_experts) {
@@ -38,14 +41,14 @@ void ReplayMachine::check(int32_t n_layers) const {
   require_size("expert_bytes", expert_bytes.size(), n);
   require_size("fetch_seconds", fetch_seconds.size(), n);
   require_size("disk_seconds", disk_seconds.size(), n);
-  if (base_seconds.empty()) fail("base_seconds is empty; give the time of one row");
+  if (base_seconds.empty()) refuse_machine("base_seconds is empty; give the time of one row");
   for (const int32_t c : class_of_layer) {
-    if (c < 0 || static_cast<size_t>(c) >= n_slots.size()) fail("a layer is of class " + std::to_string(c));
+    if (c < 0 || static_cast<size_t>(c) >= n_slots.size()) refuse_machine("a layer is of class " + std::to_string(c));
   }
   if (!n_behind.empty()) require_size("n_behind", n_behind.size(), n_slots.size());
   for (const std::vector<int64_t>* slots : {&n_slots, &n_behind}) {
     for (const int64_t s : *slots) {
-      if (s < 1 || s > int64_t{1} << 24) fail(std::to_string(s) + " slots of a class; expected at least 1");
+      if (s < 1 || s > int64_t{1} << 24) refuse_machine(std::to_string(s) + " slots of a class; expected at least 1");
     }
   }
   require_seconds("expert_bytes", expert_bytes);

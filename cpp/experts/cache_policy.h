@@ -12,6 +12,8 @@
 
 namespace expertree {
 
+constexpr double kProfileSteps = 64.0;  // what a profile weighs, in steps seen
+
 class CachePolicy {
  public:
   virtual ~CachePolicy() = default;

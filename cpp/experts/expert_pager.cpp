@@ -15,7 +15,6 @@ constexpr int32_t kLongQueue = 3;  // times max_flight_: a disk reads adjacent r
 constexpr int32_t kHintFlight = 2;  // a demand read waits for no more than these
 constexpr size_t kMaxHints = 4096;
 constexpr int32_t kMaxFillFailures = 8;  // then the background leaves a failing disk alone
-constexpr double kProfileSteps = 64.0;
 constexpr uint64_t kTicketStep = 4;  // > kNumProjections
 
 }  // namespace

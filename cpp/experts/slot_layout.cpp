@@ -4,12 +4,12 @@
 
 #include "cpp/base/error.h"
 #include "cpp/base/memory.h"
+#include "cpp/tensor/weight.h"
 
 namespace expertree {
 namespace {
 
 constexpr uint64_t kMinAlignment = 64;
-constexpr uint64_t kOverread = 128;  // kernels may load a whole vector at the end of the last row
 
 uint64_t round_up(uint64_t value, uint64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -31,7 +31,7 @@ SlotLayout::SlotLayout(const ExpertIndex& index, const GgufReader& reader,
         const uint64_t step = alignment(tensor.file_index);
         const uint64_t before = offset % step;
         block = std::max(block, step);
-        bytes = std::max(bytes, before + slices[e].size_bytes + kOverread);
+        bytes = std::max(bytes, before + slices[e].size_bytes + kOverreadBytes);
         layer.pieces[e * kNumProjections + static_cast<size_t>(p)] = {tensor.file_index, offset, slices[e].size_bytes,
                                                                       before};
       }

@@ -17,7 +17,7 @@ namespace expertree {
 namespace {
 
 // The most bytes that one Linux read moves; larger requests come back short anyway.
-constexpr uint64_t kMaxReadBytes = 0x7ffff000;
+constexpr uint64_t kMaxCallBytes = 0x7ffff000;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
@@ -56,7 +56,7 @@ class RegularFile final : public File {
 
  protected:
   int64_t read_some(uint64_t offset, uint64_t size, std::byte* out) const override {
-    const ssize_t n = ::pread(fd_.get(), out, std::min(size, kMaxReadBytes), static_cast<off_t>(offset));
+    const ssize_t n = ::pread(fd_.get(), out, std::min(size, kMaxCallBytes), static_cast<off_t>(offset));
     return n < 0 ? -static_cast<int64_t>(errno) : n;
   }
 

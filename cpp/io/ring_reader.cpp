@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kEntries = 32;  // reads under way at once, more than any disk needs at these sizes
 constexpr uint64_t kStop = ~uint64_t{0};
-constexpr uint64_t kMaxReadBytes = uint64_t{1} << 30;  // a result is 32 bits
+constexpr uint64_t kMaxOperationBytes = uint64_t{1} << 30;  // a result is 32 bits
 
 }  // namespace
 
@@ -44,7 +44,7 @@ RingReader::~RingReader() {
 void RingReader::start(const ReadRequest& request) {
   Operation operation{request, {}};
   if (!source(request).direct_range(request.offset, request.size, request.out, &operation.range) ||
-      operation.range.size > kMaxReadBytes) {
+      operation.range.size > kMaxOperationBytes) {
     threads_.start(request);
     return;
   }

@@ -8,7 +8,7 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kTaskRows = 8;  // of attention, at most
+constexpr int64_t kAttendRows = 8;  // of attention, at most
 constexpr int64_t kLeastHeads = 4;  // that a task is not divided below: they share each load of a key
 
 struct alignas(64) CacheLine {
@@ -181,7 +181,7 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
   // A task is some rows of one sequence and KV head: they read, and decode, its keys and values together. There are to be
   // two for each thread, for balance; where one row each gives fewer than threads, each takes part of the query heads.
   const int64_t n_threads = backend_.n_threads();
-  const int64_t step = std::clamp<int64_t>(chunk.n * p.n_kv_heads / (2 * n_threads), 1, kTaskRows);
+  const int64_t step = std::clamp<int64_t>(chunk.n * p.n_kv_heads / (2 * n_threads), 1, kAttendRows);
   attention_tasks_.clear();
   for (const Piece& piece : chunk.pieces) {
     for (int64_t i = 0; i < piece.n; i += step) {
@@ -200,7 +200,7 @@ void Forward::attend(const Chunk& chunk, int64_t layer) {
     const CellRows keys = state.keys(layer, head);
     const CellRows values = h_.is_latent() ? keys : state.values(layer, head);
     const auto scratch = decode_scratch(keys, values, p);
-    AttendArgs rows[kTaskRows] = {};
+    AttendArgs rows[kAttendRows] = {};
     for (int64_t i = 0; i < n_rows; ++i) {
       AttendArgs& args = rows[i];
       const int64_t r = begin + i;

@@ -11,7 +11,6 @@ namespace {
 
 constexpr int64_t kBlockColumns = 64;  // of a state of 128 keys: 32 KiB, which stays near while tokens pass
 constexpr int64_t kLogRows = 512;      // applied at a time: bounds the scratch
-constexpr int64_t kMostTaps = 64;      // read_delta_net lets no more pass
 
 float softplus(float x) { return x > 20.0f ? x : canonical_log(1.0f + canonical_exp(x)); }
 

@@ -11,6 +11,8 @@
 
 namespace expertree {
 
+constexpr int64_t kDefaultContext = 4096;  // tokens, where nobody asks for more
+
 enum class RopeStyle : uint8_t {
   kConsecutive,  // pairs (2i, 2i + 1); GGUF's NORM
   kSplitHalf     // pairs (i, i + n_rot / 2); GGUF's NEOX

@@ -41,7 +41,6 @@ uint64_t system_margin(uint64_t available) {
 
 // Interpreter, its libraries, and what the heap cannot give back.
 constexpr uint64_t kProcessBytes = uint64_t{192} << 20;
-constexpr int64_t kDefaultContext = 4096;
 
 PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   PagerOptions experts = options.experts;

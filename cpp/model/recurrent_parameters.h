@@ -12,6 +12,8 @@ enum class Mixer : uint8_t {
   kShortConv,  // gated causal convolution over a few tokens
 };
 
+constexpr int64_t kMostTaps = 64;  // of a convolution; files that ask for more are refused
+
 // Layers whose memory of the past does not grow with it.
 struct RecurrentParameters {
   int64_t n_taps = 0;  // of the causal convolution, the current token's included; 0: the model has no such layers

@@ -5,11 +5,10 @@
 #include <string>
 
 #include "cpp/base/error.h"
+#include "cpp/tensor/weight.h"
 
 namespace expertree {
 namespace {
-
-constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
 
 // The end of a prompt is where the next turn of a conversation, or another attempt at this one, parts from it: its
 // template may render the last few tokens otherwise. Shorter runs are run again from an earlier checkpoint.

@@ -5,13 +5,10 @@
 #include <string>
 
 #include "cpp/base/error.h"
+#include "cpp/tensor/weight.h"
 
 namespace expertree {
-namespace {
-
-constexpr int64_t kOverreadBytes = 128;  // kernels may load whole vectors at the end of the last row
-
-}  // namespace
+namespace {}  // namespace
 
 void SequenceState::Planes::add(int64_t n_heads, int64_t head_dim) {
   const int64_t row = cache_row_bytes(type, head_dim);

@@ -4,11 +4,7 @@
 
 namespace expertree {
 
-namespace {
-
-constexpr int64_t kMostTaps = 64;  // the data sheet lets no more pass
-
-}  // namespace
+namespace {}  // namespace
 
 void ShortConv::run(const ShortConvWeights& w, int64_t layer, std::span<const RecurrentRows> sequences, Activations& x,
                     float* output) {

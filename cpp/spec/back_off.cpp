@@ -16,7 +16,7 @@ constexpr double kMostLoss = 1.0;   // of one iteration, whatever the machine wa
 
 constexpr int64_t kFirstRest = 32;
 constexpr int64_t kLongestRest = 1024;
-constexpr double kKeep = 0.97;
+constexpr double kKeepOutcome = 0.97;
 constexpr double kLastKeep = 0.8;   // five iterations
 constexpr int64_t kNeighbours = 8;  // iterations apart, during which a disk's speed stays about the same
 constexpr double kLeastDrafts = 2.4;  // of the faded weight: three in a row
@@ -69,7 +69,7 @@ void BackOff::compare_misses() {
 
 void BackOff::observe(const IterationOutcome& outcome, double expected_plain) {
   if (!outcome.verified) {
-    (resting() ? resting_ : between_).add(outcome, kKeep);
+    (resting() ? resting_ : between_).add(outcome, kKeepOutcome);
     last_plain_.add(outcome, kLastKeep);
     since_plain_ = 0;
   } else {

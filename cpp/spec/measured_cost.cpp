@@ -6,7 +6,7 @@
 namespace expertree {
 namespace {
 
-constexpr double kKeep = 0.98;
+constexpr double kKeepScale = 0.98;
 constexpr double kDraftKeep = 0.9;
 constexpr double kTrustedSteps = 4.0;    // that the uncorrected prices count for
 constexpr double kInFlightShare = 0.5;   // of a read is left on average
@@ -69,8 +69,8 @@ void MeasuredCost::correct(double predicted, double measured) {
     predicted_square_ = kTrustedSteps * square;
     predicted_measured_ = correction_ * predicted_square_;
   }
-  predicted_square_ = kKeep * predicted_square_ + square;
-  predicted_measured_ = kKeep * predicted_measured_ + predicted * measured;
+  predicted_square_ = kKeepScale * predicted_square_ + square;
+  predicted_measured_ = kKeepScale * predicted_measured_ + predicted * measured;
   correction_ = std::clamp(predicted_measured_ / predicted_square_, 1.0 / kMaxCorrection, kMaxCorrection);
 }
 

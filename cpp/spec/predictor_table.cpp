@@ -25,20 +25,20 @@ std::unique_ptr<Predictor> make_router(const std::string&, const PredictorContex
 }
 
 // The same order in both.
-constexpr PredictorInfo kInfos[] = {
+constexpr PredictorInfo kPredictorInfos[] = {
     {"last", "", "what the last verified token used"},
     {"token-table", "", "what the same token used before, else as last"},
     {"router", "",
      "the model's own routers, asked about the EAGLE-3 head's hidden state, else about the last known one"},
     {"head", "FILE", "a trained linear map from what the EAGLE-3 head reads; needs that drafter"},
 };
-constexpr MakePredictor kMakers[] = {
+constexpr MakePredictor kPredictorMakers[] = {
     &from_shape<make_last_predictor>,
     &from_shape<make_token_table_predictor>,
     &make_router,
     &make_head,
 };
-static_assert(std::size(kInfos) == std::size(kMakers));
+static_assert(std::size(kPredictorInfos) == std::size(kPredictorMakers));
 
 }  // namespace
 
@@ -47,18 +47,18 @@ std::unique_ptr<Predictor> make_predictor(const std::string& spec, const Predict
   const std::string name = spec.substr(0, colon);
   const std::string argument = colon == std::string::npos ? "" : spec.substr(colon + 1);
   std::string known;
-  for (size_t i = 0; i < std::size(kInfos); ++i) {
-    const bool takes_argument = *kInfos[i].argument != '\0';
-    known += (known.empty() ? "" : ", ") + std::string(kInfos[i].name);
-    if (takes_argument) known += ":" + std::string(kInfos[i].argument);
-    if (name != kInfos[i].name) continue;
+  for (size_t i = 0; i < std::size(kPredictorInfos); ++i) {
+    const bool takes_argument = *kPredictorInfos[i].argument != '\0';
+    known += (known.empty() ? "" : ", ") + std::string(kPredictorInfos[i].name);
+    if (takes_argument) known += ":" + std::string(kPredictorInfos[i].argument);
+    if (name != kPredictorInfos[i].name) continue;
     if (takes_argument == argument.empty()) {
-      throw Error(
-          ErrorCode::kInvalidRequest,
-          "predictor '" + spec.substr(0, 64) + "': " + name +
-              (takes_argument ? " needs an argument, " + name + ":" + kInfos[i].argument : " takes no argument"));
+      throw Error(ErrorCode::kInvalidRequest,
+                  "predictor '" + spec.substr(0, 64) + "': " + name +
+                      (takes_argument ? " needs an argument, " + name + ":" + kPredictorInfos[i].argument
+                                      : " takes no argument"));
     }
-    return kMakers[i](argument, context);
+    return kPredictorMakers[i](argument, context);
   }
   throw Error(ErrorCode::kInvalidRequest, "unknown predictor '" + spec.substr(0, 32) + "'; known: " + known);
 }
@@ -67,6 +67,6 @@ std::unique_ptr<Predictor> make_predictor(const std::string& spec, const Predict
   return make_predictor(spec, PredictorContext{shape, nullptr, nullptr});
 }
 
-std::span<const PredictorInfo> predictor_infos() { return kInfos; }
+std::span<const PredictorInfo> predictor_infos() { return kPredictorInfos; }
 
 }  // namespace expertree

@@ -14,7 +14,7 @@ std::string shown(double value) {
   return text.str();
 }
 
-[[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::kInvalidRequest, message); }
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorCode::kInvalidRequest, message); }
 
 }  // namespace
 
@@ -29,7 +29,7 @@ SelectorArgument::SelectorArgument(std::string selector, const std::string& text
     } else if (begin == 0) {
       value_ = part;
     } else {
-      fail("selector '" + selector_ + "': '" + part.substr(0, 32) + "' is no option; write KEY=VALUE");
+      refuse("selector '" + selector_ + "': '" + part.substr(0, 32) + "' is no option; write KEY=VALUE");
     }
     begin = comma + 1;
   }
@@ -46,8 +46,8 @@ double SelectorArgument::number(const std::string& text, const std::string& what
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end && value > above && value <= most) return value;
-  fail("selector '" + selector_ + "': " + what + " must be a number above " + shown(above) + " and at most " +
-       shown(most) + ", not '" + text.substr(0, 32) + "'");
+  refuse("selector '" + selector_ + "': " + what + " must be a number above " + shown(above) + " and at most " +
+         shown(most) + ", not '" + text.substr(0, 32) + "'");
 }
 
 int64_t SelectorArgument::take_integer(int64_t otherwise, int64_t least, int64_t most) {
@@ -57,8 +57,8 @@ int64_t SelectorArgument::take_integer(int64_t otherwise, int64_t least, int64_t
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && stop == end && value >= least && value <= most) return value;
-  fail("selector '" + selector_ + "': its value must be an integer from " + std::to_string(least) + " to " +
-       std::to_string(most) + ", not '" + text.substr(0, 32) + "'");
+  refuse("selector '" + selector_ + "': its value must be an integer from " + std::to_string(least) + " to " +
+         std::to_string(most) + ", not '" + text.substr(0, 32) + "'");
 }
 
 double SelectorArgument::take_number(double otherwise, double above, double most) {
@@ -86,18 +86,18 @@ std::string SelectorArgument::take_option(const std::string& key, std::initializ
       if (text == word) return text;
       known += (known.empty() ? "" : " or ") + std::string(word);
     }
-    fail("selector '" + selector_ + "': " + key + " must be " + known + ", not '" + text.substr(0, 32) + "'");
+    refuse("selector '" + selector_ + "': " + key + " must be " + known + ", not '" + text.substr(0, 32) + "'");
   }
   return *words.begin();
 }
 
 void SelectorArgument::check_all_taken() const {
   if (!value_.empty()) {
-    fail("selector '" + selector_ + "' takes no value, and was given '" + value_.substr(0, 32) + "'; leave it out");
+    refuse("selector '" + selector_ + "' takes no value, and was given '" + value_.substr(0, 32) + "'; leave it out");
   }
   if (!options_.empty()) {
-    fail("selector '" + selector_ + "' has no option '" + options_.front().first.substr(0, 32) +
-         "', or was given it twice; leave it out");
+    refuse("selector '" + selector_ + "' has no option '" + options_.front().first.substr(0, 32) +
+           "', or was given it twice; leave it out");
   }
 }
 

@@ -9,7 +9,7 @@ namespace {
 using MakeSelector = std::unique_ptr<Selector> (*)(SelectorArgument&);
 
 // The same order in both.
-constexpr SelectorInfo kInfos[] = {
+constexpr SelectorInfo kSelectorInfos[] = {
     {"all", "", "the whole tree"},
     {"chain", "K, default 4", "the likeliest path, at most K nodes"},
     {"threshold", "RHO, default 0.8", "the fewest nodes that hold the share RHO of all scores"},
@@ -24,11 +24,11 @@ constexpr SelectorInfo kInfos[] = {
      "most tokens per second, experts priced by where they are; the default"},
     {"exhaustive", "", "the best of all subtrees, for tests; up to 16 nodes"},
 };
-constexpr MakeSelector kMakers[] = {
+constexpr MakeSelector kSelectorMakers[] = {
     &make_all,   &make_chain,   &make_threshold, &make_evict,     &make_ecospec,    &make_ecospec_static,
     &make_s2moe, &make_cascade, &make_moespec,   &make_residency, &make_exhaustive,
 };
-static_assert(std::size(kInfos) == std::size(kMakers));
+static_assert(std::size(kSelectorInfos) == std::size(kSelectorMakers));
 
 }  // namespace
 
@@ -36,18 +36,18 @@ std::unique_ptr<Selector> make_selector(const std::string& spec) {
   const size_t colon = std::min(spec.find(':'), spec.size());
   const std::string name = spec.substr(0, colon);
   std::string known;
-  for (size_t i = 0; i < std::size(kInfos); ++i) {
-    if (name == kInfos[i].name) {
+  for (size_t i = 0; i < std::size(kSelectorInfos); ++i) {
+    if (name == kSelectorInfos[i].name) {
       SelectorArgument argument(name, colon < spec.size() ? spec.substr(colon + 1) : "");
-      std::unique_ptr<Selector> selector = kMakers[i](argument);
+      std::unique_ptr<Selector> selector = kSelectorMakers[i](argument);
       argument.check_all_taken();
       return selector;
     }
-    known += (known.empty() ? "" : ", ") + std::string(kInfos[i].name);
+    known += (known.empty() ? "" : ", ") + std::string(kSelectorInfos[i].name);
   }
   throw Error(ErrorCode::kInvalidRequest, "unknown selector '" + name.substr(0, 32) + "'; known: " + known);
 }
 
-std::span<const SelectorInfo> selector_infos() { return kInfos; }
+std::span<const SelectorInfo> selector_infos() { return kSelectorInfos; }
 
 }  // namespace expertree

@@ -38,8 +38,6 @@ struct Grid {
 constexpr Grid kGridIQ4 = {-127, 113, kIQ4Values};
 constexpr Grid kGridMXFP4 = {-12, 12, kMXFP4Values};
 
-Half to_half_saturated(double v) { return float_to_half(static_cast<float>(std::clamp(v, -65504.0, 65504.0))); }
-
 double scaled(float x, double scale) { return scale != 0.0 ? x / scale : 0.0; }
 
 // Squared error of x[n] written as scale * grid value. Optionally the sums that give the best scale for those values.

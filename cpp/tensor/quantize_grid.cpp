@@ -14,8 +14,6 @@
 namespace expertree {
 namespace {
 
-Half to_half_saturated(double v) { return float_to_half(static_cast<float>(std::clamp(v, -65504.0, 65504.0))); }
-
 // A code book for searching: entries of one squared length together, so that for a group of elements only the best
 // match of each length has to be compared when the scale changes.
 struct Book {

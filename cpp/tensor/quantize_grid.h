@@ -1,9 +1,15 @@
 // Reference encoders of the code-book and ternary formats and NVFP4 (quantize.h has the contract).
 #pragma once
 
+#include <algorithm>
+
 #include "cpp/tensor/blocks.h"
+#include "cpp/tensor/half.h"
 
 namespace expertree {
+
+// The nearest that is finite.
+inline Half to_half_saturated(double v) { return float_to_half(static_cast<float>(std::clamp(v, -65504.0, 65504.0))); }
 
 // x: float [256], finite; *b is all zero before the call. NVFP4: float [64].
 void encode_block(const float* x, BlockIQ1_S* b);

@@ -8,6 +8,10 @@
 
 namespace expertree {
 
+// Kernels may load a whole vector at the end of the last row.
+constexpr int64_t kOverreadBytes = 128;
+constexpr int64_t kOverreadFloats = kOverreadBytes / static_cast<int64_t>(sizeof(float));
+
 // Rows of k elements in the file's own block layout.
 struct WeightMatrix {
   DType dtype = DType::kF32;

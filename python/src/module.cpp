@@ -58,6 +58,7 @@ NB_MODULE(_core, m) {
   expertree::bind_speculation(m);
   expertree::bind_joint_step(m);
   expertree::bind_merge_experts(m);
+#if defined(EXPERTREE_TESTING)
   nb::module_ testing = m.def_submodule("_testing", "Parts of the core, exposed for tests; not a public interface.");
   expertree::bind_testing_device(testing);
   expertree::bind_testing_drafters(testing);
@@ -70,4 +71,5 @@ NB_MODULE(_core, m) {
   expertree::bind_testing_spec_prices(testing);
   expertree::bind_testing_tensor(testing);
   expertree::bind_testing_threads(testing);
+#endif
 }

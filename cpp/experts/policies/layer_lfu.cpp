@@ -9,8 +9,7 @@
 namespace expertree {
 namespace {
 
-constexpr double kHalfLifeSteps = 96.0;
-constexpr double kProfileSteps = 64.0;  // what a profile weighs, in steps seen
+constexpr double kLayerHalfLifeSteps = 96.0;
 
 class LayerLfu final : public CachePolicy {
  public:
@@ -24,7 +23,7 @@ class LayerLfu final : public CachePolicy {
   }
 
   void begin_step() override {
-    weight_ *= std::exp2(1.0 / kHalfLifeSteps);
+    weight_ *= std::exp2(1.0 / kLayerHalfLifeSteps);
     layer_ = -1;
     if (weight_ < 1e100) return;
     for (double& count : count_) count /= weight_;

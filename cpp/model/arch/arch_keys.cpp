@@ -6,11 +6,7 @@
 #include "cpp/base/error.h"
 
 namespace expertree {
-namespace {
-
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-
-}  // namespace
+namespace {}  // namespace
 
 int64_t ArchKeys::require_int(const char* key, int64_t min) const {
   return reader_.require_int(full(key), min, kMaxInt);

@@ -1,12 +1,16 @@
 // Metadata keys of one architecture, typed.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "cpp/io/gguf_reader.h"
 
 namespace expertree {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // Reads keys under the architecture's prefix: require_int("block_count") reads "qwen3moe.block_count".
 class ArchKeys {

@@ -7,8 +7,6 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-
 constexpr const Architecture* kArchitectures[] = {
     &kLlama,      &kQwen2,       &kQwen3,     &kQwen2Moe, &kQwen3Moe,     &kOlmoe,     &kGptOss,    &kDeepSeek2,
     &kGlm4Moe,    &kGraniteMoe,  &kPhiMoe,    &kGemma3,   &kGemma4,       &kMiniMaxM2, &kLlama4,    &kErnie45Moe,

@@ -9,7 +9,6 @@ namespace {
 
 // The sizes of a gated delta net (keys ssm.*), checked against each other.
 void read_delta_net(const ArchKeys& keys, HyperParameters* h) {
-  constexpr int64_t kMostTaps = 64;
   constexpr int64_t kWidestHead = 1 << 14;
   RecurrentParameters& r = h->recurrent;
   r.n_taps = keys.require_int("ssm.conv_kernel");

@@ -8,8 +8,6 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-
 void read_layer_count(const ArchKeys& keys, HyperParameters* h) {
   const int64_t n_blocks = keys.require_int("block_count");
   h->n_nextn_layers = keys.int_or("nextn_predict_layers", 0, 0);

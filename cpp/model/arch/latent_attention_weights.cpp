@@ -9,13 +9,11 @@
 namespace expertree {
 namespace {
 
-constexpr size_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
-
 // Head by head the first n_nope rows of kv_up, turned: [n_heads * kv_rank][n_nope].
 FloatVector transposed_keys(const LatentParameters& p, int64_t n_heads, const WeightMatrix& kv_up) {
   const int64_t floats = n_heads * p.kv_rank * p.n_nope;
   require_memory(static_cast<uint64_t>(floats) * sizeof(float), "the key matrices of latent attention");
-  FloatVector out(static_cast<size_t>(floats) + kOverreadFloats);
+  FloatVector out(static_cast<size_t>(floats + kOverreadFloats));
   std::vector<float> row(static_cast<size_t>(p.kv_rank));
   for (int64_t head = 0; head < n_heads; ++head) {
     for (int64_t i = 0; i < p.n_nope; ++i) {

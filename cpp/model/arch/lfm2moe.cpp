@@ -7,7 +7,6 @@ namespace {
 
 // attention.head_count_kv of 0 makes a layer a convolution.
 void read_short_conv(const ArchKeys& keys, HyperParameters* h) {
-  constexpr int64_t kMostTaps = 64;
   h->recurrent.n_taps = keys.require_int("shortconv.l_cache", 2);
   h->recurrent.n_channels = h->n_embd;
   if (h->recurrent.n_taps > kMostTaps) {

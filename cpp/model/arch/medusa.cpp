@@ -10,12 +10,11 @@ namespace expertree {
 namespace {
 
 constexpr int64_t kMaxHeads = 64;
-constexpr uint64_t kOverread = 128;  // kernels may load a whole vector at the end of the last row
 
 // The target's output rows of the draft vocabulary, side by side, so that they are one product.
 void copy_output_rows(const WeightMatrix& output, MedusaHeads* heads) {
   const auto n = static_cast<int64_t>(heads->target_ids.size());
-  const uint64_t size = static_cast<uint64_t>(n * output.row_bytes) + kOverread;
+  const uint64_t size = static_cast<uint64_t>(n * output.row_bytes) + kOverreadBytes;
   require_memory(size, "the output rows of " + heads->path);
   heads->output_rows = PageBuffer(size, "the output rows of a draft vocabulary");
   for (int64_t i = 0; i < n; ++i) {

@@ -12,8 +12,7 @@ namespace expertree {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kOverread = 128;  // kernels may load a whole vector at the end of the last row
-constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
+constexpr uint64_t kReadBytes = uint64_t{16} << 20;
 constexpr int32_t kI32 = 26;  // GGUF type numbers of plain integers
 constexpr int32_t kI64 = 27;
 
@@ -151,7 +150,7 @@ void TensorPlan::refuse_unused_of(const std::string& prefix) const {
   }
 }
 
-uint64_t TensorPlan::bytes() const { return bytes_ + kOverread; }
+uint64_t TensorPlan::bytes() const { return bytes_ + kOverreadBytes; }
 
 void TensorPlan::load(PageBuffer* arena, const std::function<void(uint64_t, uint64_t)>& progress) const {
   *arena = PageBuffer(bytes(), "the weights");
@@ -174,8 +173,8 @@ void TensorPlan::load(PageBuffer* arena, const std::function<void(uint64_t, uint
   };
   std::byte* next = arena->data();
   for (const MatrixEntry& entry : matrices_) {
-    for (uint64_t offset = 0; offset < entry.tensor->size_bytes; offset += kPieceBytes) {
-      const uint64_t size = std::min(kPieceBytes, entry.tensor->size_bytes - offset);
+    for (uint64_t offset = 0; offset < entry.tensor->size_bytes; offset += kReadBytes) {
+      const uint64_t size = std::min(kReadBytes, entry.tensor->size_bytes - offset);
       read(*entry.tensor, offset, size, next + offset);
     }
     entry.out->data = next;

@@ -9,7 +9,7 @@
 namespace expertree {
 namespace {
 
-constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kNoLogit = -std::numeric_limits<float>::infinity();
 
 // Draft tokens that are less likely than the best by more than e^12 are not looked at: with the noise of a step one of
 // them is chosen once in some thousand steps, and looking costs more.
@@ -89,7 +89,7 @@ std::vector<Continuation> DraftRanker::most_probable(float* logits, int32_t top_
 int64_t DraftRanker::rank_row(const float* logits, Sampler& sampler, std::span<RankedToken> out) {
   const auto position = static_cast<int64_t>(history_.size() + path_.size());
   if (!sampler.adjusts()) {
-    float best = kLowest;
+    float best = kNoLogit;
     for (const int32_t column : columns_) best = std::max(best, logits[column]);
     likely_.clear();
     for (const int32_t column : columns_) {
@@ -97,7 +97,7 @@ int64_t DraftRanker::rank_row(const float* logits, Sampler& sampler, std::span<R
     }
     return sampler.rank_among(likely_, position, out);
   }
-  spread_.resize(static_cast<size_t>(n_vocab_), kLowest);  // the ids written are the same every time
+  spread_.resize(static_cast<size_t>(n_vocab_), kNoLogit);  // the ids written are the same every time
   for (const int32_t column : columns_) spread_[static_cast<size_t>(target_id(column))] = logits[column];
   try {
     return sampler.rank(spread_.data(), position, TokenHistory{history_, path_}, out);

@@ -11,7 +11,6 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kOverreadFloats = 32;  // kernels may load whole vectors at the end of the last row
 constexpr int64_t kLeastCells = 256;
 
 CellRows float_rows(const std::vector<float>& plane, int64_t head_dim) {

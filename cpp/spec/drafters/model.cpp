@@ -7,8 +7,6 @@
 namespace expertree {
 namespace {
 
-constexpr int64_t kDefaultContext = 4096;
-
 int64_t draft_context(const Model& draft, int64_t n_ctx) {
   return std::max<int64_t>(1, std::min(n_ctx, draft.hyperparameters().n_ctx_train));
 }

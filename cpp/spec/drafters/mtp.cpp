@@ -8,11 +8,7 @@
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
-namespace {
-
-constexpr int64_t kDefaultContext = 4096;
-
-}  // namespace
+namespace {}  // namespace
 
 MtpDrafter::MtpDrafter(std::shared_ptr<Model> target, std::shared_ptr<const NextnBlock> block, int64_t n_ctx)
     : target_(std::move(target)),
