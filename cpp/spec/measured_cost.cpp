@@ -6,11 +6,8 @@
 namespace expertree {
 namespace {
 
-constexpr double kKeepScale = 0.98;
 constexpr double kDraftKeep = 0.9;
-constexpr double kTrustedSteps = 4.0;    // that the uncorrected prices count for
 constexpr double kInFlightShare = 0.5;   // of a read is left on average
-constexpr double kMaxCorrection = 8.0;   // and its inverse: beyond it something else is wrong
 constexpr int32_t kRestoredWeight = 4;   // steps that an earlier run counts for, per row count
 
 }  // namespace
@@ -39,14 +36,14 @@ void MeasuredCost::set_costs(const ExpertCosts& costs) {
 }
 
 void MeasuredCost::price() {
-  run_row_ = correction_ * costs_.run_row_seconds;
-  device_row_ = correction_ * costs_.device_row_seconds;
+  run_row_ = correction() * costs_.run_row_seconds;
+  device_row_ = correction() * costs_.device_row_seconds;
   for (size_t layer = 0; layer < expert_bytes_.size(); ++layer) {
     // Running is bound by reading weights from memory: larger experts take longer.
     const double size = mean_bytes_ > 0.0 ? expert_bytes_[layer] / mean_bytes_ : 1.0;
-    read_[layer] = correction_ * costs_.read_seconds(expert_bytes_[layer]);
-    run_first_[layer] = correction_ * costs_.run_base_seconds * size + run_row_;
-    device_first_[layer] = correction_ * costs_.device_base_seconds * size + device_row_;
+    read_[layer] = correction() * costs_.read_seconds(expert_bytes_[layer]);
+    run_first_[layer] = correction() * costs_.run_base_seconds * size + run_row_;
+    device_first_[layer] = correction() * costs_.device_base_seconds * size + device_row_;
   }
 }
 
@@ -56,22 +53,11 @@ void MeasuredCost::record(const MeasuredStep& step) {
                      costs_.device_base_seconds * static_cast<double>(step.n_device_experts) +
                      costs_.device_row_seconds * static_cast<double>(step.n_device_rows);
   const double predicted = step.predicted_seconds - base_seconds(step.n_rows);
-  if (step.predicted_seconds > 0.0 && predicted > 0.0) correct(predicted / correction_, run + step.wait_seconds);
+  if (step.predicted_seconds > 0.0 && predicted > 0.0)
+    correction_.add(predicted / correction(), run + step.wait_seconds);
   base_.add(step.n_rows, std::max(0.0, step.seconds - step.wait_seconds - run));
   iteration_.add(step.n_rows, step.seconds);
   price();
-}
-
-// predicted: without correction.
-void MeasuredCost::correct(double predicted, double measured) {
-  const double square = predicted * predicted;
-  if (predicted_square_ == 0.0) {
-    predicted_square_ = kTrustedSteps * square;
-    predicted_measured_ = correction_ * predicted_square_;
-  }
-  predicted_square_ = kKeepScale * predicted_square_ + square;
-  predicted_measured_ = kKeepScale * predicted_measured_ + predicted * measured;
-  correction_ = std::clamp(predicted_measured_ / predicted_square_, 1.0 / kMaxCorrection, kMaxCorrection);
 }
 
 void MeasuredCost::record_draft(double seconds) {
@@ -80,7 +66,7 @@ void MeasuredCost::record_draft(double seconds) {
 }
 
 CostProfile MeasuredCost::profile() const {
-  CostProfile profile = {base_.seen(), {}, {}, correction_};
+  CostProfile profile = {base_.seen(), {}, {}, correction(), correction_.wait_seconds()};
   for (const int64_t n : profile.n_rows) {
     profile.base_seconds.push_back(base_.seconds(n));
     profile.iteration_seconds.push_back(iteration_.seconds(n));
@@ -89,7 +75,7 @@ CostProfile MeasuredCost::profile() const {
 }
 
 void MeasuredCost::restore(const CostProfile& profile) {
-  correction_ = std::clamp(profile.correction, 1.0 / kMaxCorrection, kMaxCorrection);
+  correction_.restore(profile.correction, profile.wait_seconds);
   for (size_t i = 0; i < profile.n_rows.size(); ++i) {
     for (int32_t j = 0; j < kRestoredWeight; ++j) {
       base_.add(profile.n_rows[i], profile.base_seconds[i]);
@@ -101,7 +87,7 @@ void MeasuredCost::restore(const CostProfile& profile) {
 
 // Before the first step is recorded, what the pager saw of single tokens.
 double MeasuredCost::base_seconds(int64_t n_rows) const {
-  return base_.empty() ? costs_.step_seconds : base_.seconds(n_rows);
+  return (base_.empty() ? costs_.step_seconds : base_.seconds(n_rows)) + correction_.wait_seconds();
 }
 
 double MeasuredCost::iteration_seconds(int64_t n_rows) const {

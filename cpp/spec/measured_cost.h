@@ -6,6 +6,7 @@
 
 #include "cpp/experts/cost_model.h"
 #include "cpp/experts/residency.h"
+#include "cpp/spec/correction_fit.h"
 #include "cpp/spec/row_cost_fit.h"
 #include "cpp/spec/step_cost.h"
 
@@ -28,6 +29,7 @@ struct CostProfile {
   std::vector<double> base_seconds;       // [n_rows.size()]
   std::vector<double> iteration_seconds;  // [n_rows.size()]
   double correction = 1.0;
+  double wait_seconds = 0.0;
 };
 
 // Row counts worth a step each before the first draft: 1, 2, 4, .. max_rows. Steps with these many rows, record()ed,
@@ -52,8 +54,10 @@ class MeasuredCost final : public StepCost {
   void record_draft(double seconds);
   CostProfile profile() const;
   void restore(const CostProfile& profile);
-  // Measured over predicted time of experts, by least squares: what wrong predictions and unknown costs come to.
-  double correction() const { return correction_; }
+  // Measured over predicted time of experts; see CorrectionFit.
+  double correction() const { return correction_.scale(); }
+  // What is waited in a pass however many experts are read; part of base_seconds().
+  double wait_seconds() const { return correction_.wait_seconds(); }
 
   double base_seconds(int64_t n_rows) const override;
   double run_seconds(int32_t layer, int32_t expert, int64_t n_rows) const override;
@@ -61,10 +65,12 @@ class MeasuredCost final : public StepCost {
   void expert_prices(int32_t layer, std::span<const int32_t> experts, ExpertPrice* prices) const override;
   double iteration_seconds(int64_t n_rows) const override;
   double draft_seconds() const override { return draft_seconds_; }
+  double mean_expert_seconds(int32_t n_layers, int32_t n_used) const override {
+    return StepCost::mean_expert_seconds(n_layers, n_used) + wait_seconds() / (static_cast<double>(n_layers) * n_used);
+  }
 
  private:
   bool is_on_device(int32_t layer, int32_t expert) const;
-  void correct(double predicted, double measured);
   void price();
 
   const Residency* residency_;
@@ -80,9 +86,7 @@ class MeasuredCost final : public StepCost {
   RowCostFit iteration_;
   double draft_seconds_ = 0.0;
   double draft_weight_ = 0.0;
-  double predicted_square_ = 0.0;  // faded sums
-  double predicted_measured_ = 0.0;
-  double correction_ = 1.0;
+  CorrectionFit correction_;
 };
 
 }  // namespace expertree

@@ -132,6 +132,24 @@ def test_the_correction_follows_what_experts_really_took() -> None:
     assert cost.base_seconds(4) == approx(2e-3, rel=0.01)
 
 
+def test_what_is_waited_once_is_no_price_of_an_expert() -> None:
+    """Passes take 5 ms and a third of what was said, with noise."""
+    cost = make_cost()
+    rng = np.random.default_rng(4)
+    for _ in range(300):
+        n_experts, n = int(rng.integers(6, 90)), int(rng.integers(1, 9))
+        said = 1e-3 * n_experts
+        waited = (5e-3 + said / 3) * float(rng.uniform(0.8, 1.2))
+        predicted = cost.base_seconds(n) + cost.correction * said
+        cost.record(n, 0, 0, 2e-3 + waited, wait=waited, predicted=predicted)
+    assert cost.correction == approx(1 / 3, rel=0.1)
+    assert cost.base_seconds(4) == approx(2e-3 + 5e-3, rel=0.2)
+    again = make_cost()
+    again.restore(cost.profile())
+    assert again.base_seconds(4) == approx(cost.base_seconds(4))
+    assert again.correction == cost.correction
+
+
 def test_the_correction_has_bounds_and_ignores_steps_that_nobody_priced() -> None:
     cost = make_cost()
     for _ in range(50):
@@ -169,7 +187,7 @@ def test_what_was_learned_can_be_kept() -> None:
         assert again.iteration_seconds(n) == approx(cost.iteration_seconds(n), rel=1e-6)
     assert again.correction == cost.correction == 1.0
     corrected = make_cost()
-    corrected.restore((*cost.profile()[:3], 2.0))
+    corrected.restore((*cost.profile()[:3], 2.0, 0.0))
     assert corrected.correction == 2.0 and corrected.run_seconds(0, 0, 1) == approx(2 * cost.run_seconds(0, 0, 1))
     # And the next run's own steps soon count for more.
     for _ in range(50):
