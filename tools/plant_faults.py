@@ -323,7 +323,10 @@ FAULTS = [Fault(*row) for row in (
      "      wanted_.most_experts = speculation()->most_experts();\n", "", (MOESPEC,)),
     # The guard of residency, and its acceptance by depth.
     ("guard", "plain decoding would have missed nothing", "cpp/spec/back_off.cpp",
-     "- outcome.kept_misses * plain_miss)", ")", (GUARD,)),
+     "- outcome.plain_misses * plain_miss)", ")", (GUARD,)),
+    ("guard", "what plain decoding misses is taken to be what the draft's cache misses", "cpp/engine/speculation.cpp",
+     "    n_plain_ = n_observed_;\n  }", "  }",
+     ("tests/unit/test_speculation_trace.py",)),
     ("guard", "credit has no end", "cpp/spec/back_off.cpp",
      "std::max(-kMostCredit, account_ + std", "(account_ + std", (BY_HAND,)),
     ("guard", "all depths have one map", "cpp/spec/acceptance_fit.cpp",

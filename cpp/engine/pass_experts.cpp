@@ -17,7 +17,8 @@ PassExperts::PassExperts(const Model& model, bool counts)
   for (size_t i = 0; i < n; ++i) {
     const auto layer = static_cast<int32_t>(static_cast<int64_t>(i) / per_layer_);
     const auto expert = static_cast<int32_t>(static_cast<int64_t>(i) % per_layer_);
-    missing_[i] = pager->state(layer, expert) != ExpertState::kResident;
+    const ExpertState state = pager->state(layer, expert);
+    missing_[i] = state == ExpertState::kMissing || state == ExpertState::kInFlight;
   }
 }
 

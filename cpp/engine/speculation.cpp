@@ -134,6 +134,7 @@ void Speculation::observe_experts(const TokenBatch& batch, const ForwardResult& 
 }
 
 void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record) {
+  begin_plain();
   const int64_t start = now_us();
   align();
   if (max_depth > 0 && selector_->wants_draft()) {
@@ -149,6 +150,14 @@ void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sam
   }
   record->draft_seconds = seconds_since(start);
   if (model_->experts() != nullptr) cost_.set_costs(model_->experts()->costs());
+}
+
+// A prompt, or a text that was cut, moved what is in memory past the bookkeeping.
+void Speculation::begin_plain() {
+  const ExpertPager* pager = model_->experts();
+  if (pager == nullptr || pager->plan().holds_all() || n_plain_ == n_observed_) return;
+  plain_.emplace(*pager);
+  n_plain_ = n_observed_;
 }
 
 void Speculation::predict(int32_t root_token, StepRecord* record) {
@@ -220,6 +229,11 @@ void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, st
   const int64_t start = now_us();
   observe(batch, result, rows);
   record->draft_seconds += seconds_since(start);
+  record->plain_misses = pass.kept_misses;
+  if (plain_ && pass.n_sequences == 1 && !result.expert_ids.empty()) {
+    record->plain_misses = static_cast<double>(plain_->decode(result.expert_ids, batch.size(), rows));
+    n_plain_ = n_observed_;
+  }
   judge_prediction(record->predicted, result, batch.size());
   record->expert_hits = pass.after.n_hits - pass.before.n_hits;
   record->expert_misses = pass.after.n_misses + pass.after.n_late - pass.before.n_misses - pass.before.n_late;
@@ -233,7 +247,7 @@ void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, st
   const double waited = record->wait_seconds * (pass.all_misses > 0.0 ? pass.misses / pass.all_misses : pass.share);
   const double ran = std::max(0.0, record->verify_seconds - record->wait_seconds) * pass.share;
   selector_->observe({&record->tree, record->selected, record->accepted, record->draft_seconds, ran + waited, waited,
-                      pass.misses, pass.kept_misses});
+                      pass.misses, record->plain_misses});
 }
 
 }  // namespace expertree

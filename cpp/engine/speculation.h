@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "cpp/experts/plain_cache.h"
 #include "cpp/model/model.h"
 #include "cpp/sample/sampler.h"
 #include "cpp/spec/drafter.h"
@@ -44,6 +46,7 @@ struct StepRecord {
   int64_t expert_misses = 0;  // those whose reading had begun included
   uint64_t bytes_read = 0;
   double wait_seconds = 0.0;  // for reads
+  double plain_misses = 0.0;  // of decoding the kept tokens one by one
 };
 
 // What a pass came to, as one of its sequences sees it.
@@ -111,6 +114,7 @@ class Speculation {
   void judge_prediction(const ExpertSets& predicted, const ForwardResult& result, int64_t n_rows);
   void align();
   void observe_experts(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
+  void begin_plain();
 
   std::shared_ptr<Model> model_;
   std::unique_ptr<Drafter> drafter_;
@@ -120,6 +124,8 @@ class Speculation {
   double precision_ = 0.0;  // of what was predicted for the last tokens of steps, lately
   DraftLimits limits_;
   FeatureRequest features_;
+  std::optional<PlainCache> plain_;  // where experts do not all fit
+  int64_t n_plain_ = -1;  // positions that it has seen
   int64_t n_observed_ = 0;
   int64_t n_drafter_ = 0;  // positions that the drafter itself counts; more than n_observed_ until align()
 };

@@ -61,11 +61,16 @@ double share_of_passes(const TokenTree& whole, const TokenTree& kept) {
 class Replay {
  public:
   Replay(const ReplayMachine& machine, const ReplayOptions& options, int32_t n_experts)
-      : machine_(machine), options_(options), n_experts_(n_experts), memory_(machine, n_experts) {}
+      : machine_(machine),
+        options_(options),
+        n_experts_(n_experts),
+        memory_(machine, n_experts),
+        plain_(machine, n_experts) {}
 
   void add(const RecordedRun& run) {
     if (options_.calibrate && profile_.n_rows.empty()) calibrate(run);
     run_prompt(run, &memory_);
+    run_prompt(run, &plain_);
     ReplayCost cost(machine_, memory_);
     cost.learned().restore(profile_);
     std::unique_ptr<Selector> selector = options_.select.empty() ? nullptr : make_selector(options_.select);
@@ -140,7 +145,9 @@ class Replay {
     step.n_tokens = path.n_tokens;
     step.n_accepted = std::ssize(path.accepted);
     const auto misses = static_cast<double>(memory_.missing(position.routed, rows_of(selected)));
-    const auto kept_misses = static_cast<double>(memory_.missing(position.routed, rows_of(path.accepted)));
+    for (const int64_t row : rows_of(path.accepted)) {
+      step.plain_misses += static_cast<double>(plain_.pass(position.routed, std::span(&row, 1)).n_fetched);
+    }
     step.pass = memory_.pass(position.routed, rows_of(selected));
     if (tree.size() > 0) cost->learned().record_draft(step.draft_seconds);
     record(step.pass, position.routed, step.n_rows, step.predicted_seconds, cost);
@@ -150,7 +157,7 @@ class Replay {
         accepted.push_back(static_cast<int32_t>(std::ranges::lower_bound(drafted.nodes, v) - drafted.nodes.begin()));
       }
       selector->observe({&tree, chosen, accepted, step.draft_seconds, step.pass.seconds, step.pass.wait_seconds, misses,
-                         kept_misses});
+                         step.plain_misses});
     }
     return step;
   }
@@ -159,6 +166,7 @@ class Replay {
   const ReplayOptions& options_;
   int32_t n_experts_;
   ReplayMemory memory_;
+  ReplayMemory plain_;           // what it would be had every token been decoded by itself
   CostProfile profile_;          // what the runs so far have taught the next one
   std::vector<double> learned_;  // and its selector
   std::vector<ReplayedStep> steps_;

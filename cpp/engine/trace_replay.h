@@ -23,6 +23,7 @@ struct ReplayedStep {
   int64_t n_rows = 0;  // the root's included
   int64_t n_accepted = 0;
   ReplayedPass pass;
+  double plain_misses = 0.0;  // of decoding its tokens one by one
   double predicted_seconds = 0.0;  // of the pass; 0: nothing was selected from
   double draft_seconds = 0.0;
   double select_seconds = 0.0;  // that choosing took here; no part of the machine's time

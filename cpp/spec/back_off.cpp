@@ -56,7 +56,7 @@ double BackOff::loss(const IterationOutcome& outcome, double expected_plain) con
   if (plain_iteration <= 0.0) return 0.0;
   const double took = outcome.draft_seconds + outcome.verify_seconds - outcome.wait_seconds +
                       outcome.misses * (outcome.verified ? drafted_miss : plain_miss);
-  return (took - n_tokens * run - outcome.kept_misses * plain_miss) / plain_iteration;
+  return (took - n_tokens * run - outcome.plain_misses * plain_miss) / plain_iteration;
 }
 
 // Some drafted iterations soon after plain ones: means of several on both sides, for single ones scatter.

@@ -16,7 +16,7 @@ struct IterationOutcome {
   double verify_seconds;
   double wait_seconds = 0.0;  // of them, for experts that were not in memory
   double misses = 0.0;        // such experts
-  double kept_misses = 0.0;   // those that the kept rows alone would have missed
+  double plain_misses = 0.0;  // those of decoding its tokens one by one
 };
 
 // Keeps an account of what drafting lost or gained on plain decoding, in plain iterations. Losses beyond what may be lost
@@ -25,8 +25,8 @@ struct IterationOutcome {
 // draft, and one that is a little too slow is stopped once that has added up.
 //
 // What an iteration lost compares like with like. How many experts are missing differs from text to text, and a disk is
-// now fast and now slow; so plain decoding of the same tokens is taken to have missed what the kept rows missed, at
-// today's price: what a miss took in the last drafted iterations, times what it takes more in plain ones, whose reads
+// now fast and now slow; so plain decoding of the same tokens is taken to have missed what it would have (PlainCache: not
+// what the kept rows missed, for some of it was read for rows that were given up before), at today's price: what a miss took in the last drafted iterations, times what it takes more in plain ones, whose reads
 // overlap less. That factor is learned where one kind follows the other. Everything else is as measured. Plain iterations
 // of a rest tell what plain decoding takes; those between drafts find the cache as drafts leave it, and count only until
 // there was a rest. Not thread-safe.

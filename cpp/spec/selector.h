@@ -22,7 +22,7 @@ struct StepOutcome {
   double verify_seconds;
   double wait_seconds = 0.0;  // of them, for experts that were not in memory
   double misses = 0.0;        // such experts, of all rows
-  double kept_misses = 0.0;   // and of those rows alone that were kept
+  double plain_misses = 0.0;  // those of decoding the kept tokens one by one
 };
 
 class Selector {

@@ -54,7 +54,8 @@ class StepCost:
     predicted: of verifying, before it was done. draft: proposing the tree and learning from what was accepted.
     select: predicting experts and selecting nodes. verify: the pass and sampling. wait: of it, for experts being read.
     rows: run through the model, the last token's included; 0 when that had been run already. experts: used by them,
-    each once. hits, misses, bytes_read: of experts in memory meanwhile, another session's step included. Where sessions
+    each once. hits, misses, bytes_read: of experts in memory meanwhile, another session's step included. plain_misses:
+    those that decoding the step's tokens one by one would have had, as reckoned when a drafter is there. Where sessions
     shared the pass (`Engine.step`): how many of them, pass_rows and pass_experts of all, and verify and wait are theirs
     together.
     """
@@ -69,6 +70,7 @@ class StepCost:
     hits: int
     misses: int
     bytes_read: int
+    plain_misses: float
     sessions: int = 1
     pass_rows: int = 0
     pass_experts: int = 0
@@ -110,6 +112,7 @@ class Step:
             hits=r.expert_hits,
             misses=r.expert_misses,
             bytes_read=r.bytes_read,
+            plain_misses=r.plain_misses,
             sessions=r.n_sequences,
             pass_rows=r.n_pass_rows,
             pass_experts=r.n_pass_experts,

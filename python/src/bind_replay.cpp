@@ -93,6 +93,7 @@ nb::dict columns(const std::vector<ReplayedStep>& steps) {
   d["experts"] = whole([](const ReplayedStep& s) { return s.pass.n_experts; });
   d["fetched"] = whole([](const ReplayedStep& s) { return s.pass.n_fetched; });
   d["from_disk"] = whole([](const ReplayedStep& s) { return s.pass.n_from_disk; });
+  d["plain_misses"] = real([](const ReplayedStep& s) { return s.plain_misses; });
   d["bytes_fetched"] = real([](const ReplayedStep& s) { return s.pass.bytes_fetched; });
   d["bytes_from_disk"] = real([](const ReplayedStep& s) { return s.pass.bytes_from_disk; });
   d["verify_seconds"] = real([](const ReplayedStep& s) { return s.pass.seconds; });

@@ -251,6 +251,7 @@ void bind_records(nb::module_& m) {
       .def_ro("expert_hits", &StepRecord::expert_hits)
       .def_ro("expert_misses", &StepRecord::expert_misses)
       .def_ro("bytes_read", &StepRecord::bytes_read)
+      .def_ro("plain_misses", &StepRecord::plain_misses)
       .def_ro("wait_seconds", &StepRecord::wait_seconds);
   nb::class_<CostView>(m, "StepCost", "What verifying will take, in seconds; for use during Selector.select().")
       .def("step_seconds", &CostView::step_seconds, "nodes"_a, "Of the root and these nodes.")

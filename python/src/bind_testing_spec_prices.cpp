@@ -187,21 +187,21 @@ void bind_testing_spec_prices(nb::module_& m) {
       .def(
           "loss",
           [](BackOff& b, bool verified, int64_t n_tokens, double draft, double verify, double wait, double misses,
-             double kept_misses, double expected_plain) {
-            return b.loss({true, verified, n_tokens, draft, verify, wait, misses, kept_misses}, expected_plain);
+             double plain_misses, double expected_plain) {
+            return b.loss({true, verified, n_tokens, draft, verify, wait, misses, plain_misses}, expected_plain);
           },
           "verified"_a, "n_tokens"_a, "draft_seconds"_a, "verify_seconds"_a, "wait_seconds"_a = 0.0, "misses"_a = 0.0,
-          "kept_misses"_a = 0.0, "expected_plain"_a = 1.0)
+          "plain_misses"_a = 0.0, "expected_plain"_a = 1.0)
       .def("state", &BackOff::state)
       .def("restore", [](BackOff& b, const std::vector<double>& state) { b.restore(state); })
       .def(
           "observe",
           [](BackOff& b, bool drafted, bool verified, int64_t n_tokens, double draft, double verify, double wait,
-             double misses, double kept_misses, double expected_plain) {
-            b.observe({drafted, verified, n_tokens, draft, verify, wait, misses, kept_misses}, expected_plain);
+             double misses, double plain_misses, double expected_plain) {
+            b.observe({drafted, verified, n_tokens, draft, verify, wait, misses, plain_misses}, expected_plain);
           },
           "drafted"_a, "verified"_a, "n_tokens"_a, "draft_seconds"_a, "verify_seconds"_a, "wait_seconds"_a = 0.0,
-          "misses"_a = 0.0, "kept_misses"_a = 0.0, "expected_plain"_a = 1.0);
+          "misses"_a = 0.0, "plain_misses"_a = 0.0, "expected_plain"_a = 1.0);
 }
 
 }  // namespace expertree

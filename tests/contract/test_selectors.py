@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -159,6 +160,34 @@ def test_residency_is_close_to_the_best_subtree() -> None:
     )
     assert np.mean(losses) < 0.02
     assert np.max(losses) < 0.10
+
+
+def rate_of_a_run(name: str, seed: int, n_steps: int = 300) -> float:
+    """Expected tokens per second over drafts of mixed quality on one machine, nodes accepted as their scores say."""
+    rng = np.random.default_rng(seed)
+    machine = random_priced_tree(rng, 12)
+    selector = _testing.SelectorUnderTest(name)
+    tokens = seconds = 0.0
+    for _ in range(n_steps):
+        tree = random_priced_tree(rng, 12)
+        good = float(rng.choice([0.2, 1.0]))
+        tree = replace(machine, parents=tree.parents, scores=[good * s for s in tree.scores], sets=tree.sets)
+        nodes = tree.choose(selector)
+        step = tree.step_seconds(nodes) + tree.draft
+        drawn = rng.random(len(tree.scores))
+        selector.observe([v for v in nodes if drawn[v] < tree.scores[v]], tree.draft, step - tree.draft)
+        tokens += 1 + sum(tree.scores[v] for v in nodes)
+        seconds += step
+    return tokens / seconds
+
+
+def test_residency_aims_at_the_rate_of_the_run() -> None:
+    """Not of each step by itself: see the selector's first lines."""
+    run = np.array([rate_of_a_run("residency:guard=off", seed) for seed in range(8)])
+    step = np.array([rate_of_a_run("residency:guard=off,rate=step", seed) for seed in range(8)])
+    print(f"\nthe run's rate against the step's: {run / step}")
+    assert np.exp(np.mean(np.log(run / step))) > 1.01
+    assert np.min(run / step) > 1.0
 
 
 def test_residency_beats_its_blind_self_where_places_differ() -> None:

@@ -145,6 +145,40 @@ def test_what_is_no_trace_is_refused(trace: SpeculationTrace, tmp_path: Path) ->
             Replayer(damaged)
 
 
+@pytest.mark.parametrize("select", UNTIMED)
+def test_plain_decoding_is_kept_account_of(select: str, trace: SpeculationTrace) -> None:
+    """Whatever drafts bring into memory and push out of it."""
+    machine = Machine("x", budget="30%", policy="lru")
+    plain = Replayer(trace).steps(PLAIN, machine, calibrate=False)
+    columns = Replayer(trace).steps(Setting(select, select, select), machine, calibrate=False)
+    n = N_TOKENS
+    of_tokens = np.repeat(columns["plain_misses"] / columns["tokens"], columns["tokens"])
+    assert abs(of_tokens[:n].sum() - plain["fetched"][:n].sum()) <= of_tokens.max() + 1
+    assert columns["fetched"].sum() > 1.2 * columns["plain_misses"].sum()
+
+
+def test_a_run_keeps_account_of_plain_decoding(tiny: Callable[..., Path], load_tiny: Loader) -> None:
+    """It knows what was in memory at first, not how often that had been used: within a tenth."""
+    truth = true_text(load_tiny(SHAPE, ram="all"), DRAFT, PROMPT, 400, ())
+
+    def run(**drafting: Any) -> tuple[int, float, int]:
+        model = paged_without_guesses(tiny(**SHAPE), 9)
+        session = model.session(**drafting)
+        session.prefill(PROMPT)
+        before = model.experts["misses"]
+        reckoned = 0.0
+        while len(session) < len(PROMPT) + 400:
+            step = session.step()
+            assert step is not None
+            reckoned += step.cost.plain_misses
+        return model.experts["misses"] - before, reckoned, len(session)
+
+    plain, _, n = run()
+    drafted, reckoned, n_drafted = run(draft=DRAFT.drafter(truth), select="all", predict=DRAFT.predict)
+    assert drafted > 1.3 * plain
+    assert reckoned / n_drafted == pytest.approx(plain / n, rel=0.1)
+
+
 @pytest.mark.parametrize("select", [*UNTIMED, "evict", "s2moe", "cascade", "residency", "residency:places=ignored"])
 def test_every_step_adds_up(select: str, trace: SpeculationTrace) -> None:
     columns = Replayer(trace).steps(Setting(select, select, select), Machine("x", budget="50%"))

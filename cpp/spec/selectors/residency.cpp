@@ -1,8 +1,13 @@
 // Ours: the part of the tree with the most expected tokens per second, each expert priced by where it is now.
 //
+// Per second of the whole run, not of this step: a run's rate is the sum of tokens over the sum of times, and the choice
+// that raises it most is the one with the most tokens above what its time is worth at that rate (Dinkelbach 1967). So a
+// step where drafts are good takes nodes that its own, higher rate would leave out, and a poor one leaves out what its
+// own would take. Until some steps have told the rate, the step's own is taken.
+//
 // Greedy by whole paths: for every node outside, the acceptance that the path down to it adds per second that it adds;
 // the best path is taken and everything priced again, for marginal times fall as the union of experts grows. The best
-// set on the way counts, the empty one included; then leaves whose loss raises the rate are dropped.
+// set on the way counts, the empty one included; then leaves whose loss is a gain are dropped.
 #include <algorithm>
 #include <iterator>
 
@@ -16,7 +21,7 @@ namespace {
 
 class ResidencySelector final : public Selector {
  public:
-  ResidencySelector(bool blind, bool guarded) : blind_(blind), guarded_(guarded) {}
+  ResidencySelector(bool blind, bool guarded, bool for_run) : blind_(blind), guarded_(guarded), for_run_(for_run) {}
   const char* name() const override { return "residency"; }
   bool wants_draft() override { return !(guarded_ && back_off_.resting()); }
   float least_score() const override { return least_score_; }
@@ -24,16 +29,23 @@ class ResidencySelector final : public Selector {
   std::vector<double> state() const override {
     std::vector<double> state = acceptance_.state();
     state.push_back(least_score_);
+    state.push_back(run_steps_ > 0.0 ? run_tokens_ / run_steps_ : 0.0);
+    state.push_back(run_steps_ > 0.0 ? run_seconds_ / run_steps_ : 0.0);
     std::ranges::copy(back_off_.state(), std::back_inserter(state));
     return state;
   }
 
   void restore(std::span<const double> state) override {
     constexpr size_t kOwn = AcceptanceFit::kStateSize;
-    if (state.size() <= kOwn) return;
+    if (state.size() < kOwn + 3) return;
     acceptance_.restore(state);
     least_score_ = static_cast<float>(state[kOwn]);
-    back_off_.restore(state.subspan(kOwn + 1));
+    if (state[kOwn + 1] > 0.0 && state[kOwn + 2] > 0.0) {
+      run_steps_ = kLeastSteps;
+      run_tokens_ = kLeastSteps * state[kOwn + 1];
+      run_seconds_ = kLeastSteps * state[kOwn + 2];
+    }
+    back_off_.restore(state.subspan(kOwn + 3));
   }
 
   std::vector<int32_t> select(const TokenTree& tree, const ExpertSets& sets, const StepCost& cost) override {
@@ -44,8 +56,12 @@ class ResidencySelector final : public Selector {
     plain_tokens_ = 1.0 + cost.other_tokens();
     least_score_ = acceptance_.least_score(least_acceptance(sets, cost));
     pricing_.reset(tree, sets, cost, blind_);
+    rate_ = for_run_ ? run_rate() : 0.0;
     std::vector<int32_t> nodes = grow(tree);
     drop_leaves(tree, &nodes);
+    chosen_seconds_ = pricing_.seconds() + draft_;
+    chosen_tokens_ = plain_tokens_;
+    for (const int32_t v : nodes) chosen_tokens_ += gains_[static_cast<size_t>(v)];
     return nodes;
   }
 
@@ -67,11 +83,16 @@ class ResidencySelector final : public Selector {
       const auto i = static_cast<size_t>(v);
       acceptance_.observe(outcome.tree->scores[i], outcome.tree->depths[i], accepted);
     }
+    if (outcome.tree->size() > 0) {
+      run_steps_ = kKeepSteps * run_steps_ + 1.0;
+      run_tokens_ = kKeepSteps * run_tokens_ + chosen_tokens_;
+      run_seconds_ = kKeepSteps * run_seconds_ + chosen_seconds_;
+    }
     // A drafter that found nothing, and took no time over it, made a plain iteration.
     const bool drafted = outcome.tree->size() > 0 || outcome.draft_seconds > 0.01 * outcome.verify_seconds;
     back_off_.observe(
         {drafted, !outcome.selected.empty(), 1 + static_cast<int64_t>(outcome.accepted.size()), outcome.draft_seconds,
-         outcome.verify_seconds, outcome.wait_seconds, outcome.misses, outcome.kept_misses},
+         outcome.verify_seconds, outcome.wait_seconds, outcome.misses, outcome.plain_misses},
         expected_plain_);
   }
 
@@ -95,12 +116,20 @@ class ResidencySelector final : public Selector {
     return expected_plain_ > 0.0 ? row / expected_plain_ : 0.0;
   }
 
+  // Tokens per second of late, as expected when they were chosen; 0: unknown.
+  double run_rate() const { return run_steps_ < kLeastSteps ? 0.0 : run_tokens_ / run_seconds_; }
+
+  // What is to be made large.
+  double worth(double tokens, double seconds) const {
+    return rate_ > 0.0 ? tokens - rate_ * seconds : tokens / seconds;
+  }
+
   // The best of the sets that the greedy passes through, rising.
   std::vector<int32_t> grow(const TokenTree& tree) {
     added_.clear();
     path_gains_.resize(gains_.size());
     double gain = plain_tokens_;
-    double best_rate = gain / (pricing_.seconds() + draft_);
+    double most = worth(gain, pricing_.seconds() + draft_);
     size_t n_best = 0;
     while (added_.size() < gains_.size()) {
       const int32_t last = best_path(tree);
@@ -109,9 +138,9 @@ class ResidencySelector final : public Selector {
       for (int32_t v = last; v >= 0 && !pricing_.has(v); v = tree.parents[static_cast<size_t>(v)]) added_.push_back(v);
       std::reverse(added_.begin() + static_cast<std::ptrdiff_t>(first_new), added_.end());
       for (size_t i = first_new; i < added_.size(); ++i) pricing_.add(added_[i]);
-      const double rate = gain / (pricing_.seconds() + draft_);
-      if (rate > best_rate) {
-        best_rate = rate;
+      const double here = worth(gain, pricing_.seconds() + draft_);
+      if (here > most) {
+        most = here;
         n_best = added_.size();
       }
     }
@@ -140,7 +169,6 @@ class ResidencySelector final : public Selector {
   }
 
   void drop_leaves(const TokenTree& tree, std::vector<int32_t>* nodes) {
-    if (nodes->empty()) return;
     pricing_.set_nodes(*nodes);
     n_children_.assign(gains_.size(), 0);
     double gain = plain_tokens_;
@@ -150,33 +178,40 @@ class ResidencySelector final : public Selector {
         ++n_children_[static_cast<size_t>(parent)];
       }
     }
-    double rate = gain / (pricing_.seconds() + draft_);
+    double most = worth(gain, pricing_.seconds() + draft_);
     // From the back: a parent is looked at after its children.
     for (size_t i = nodes->size(); i-- > 0;) {
       const int32_t v = (*nodes)[i];
       const auto at = static_cast<size_t>(v);
       if (n_children_[at] > 0) continue;
       const double smaller_gain = gain - gains_[at];
-      const double smaller_rate = smaller_gain / (pricing_.seconds_without(v) + draft_);
-      if (smaller_rate <= rate) continue;
+      const double smaller = worth(smaller_gain, pricing_.seconds_without(v) + draft_);
+      if (smaller <= most) continue;
       pricing_.remove(v);
       gain = smaller_gain;
-      rate = smaller_rate;
+      most = smaller;
       if (tree.parents[at] >= 0) --n_children_[static_cast<size_t>(tree.parents[at])];
     }
     std::erase_if(*nodes, [&](int32_t v) { return !pricing_.has(v); });
   }
 
+  static constexpr double kKeepSteps = 0.95;  // some twenty steps
+  static constexpr double kLeastSteps = 4.0;
+
   bool blind_;
   bool guarded_;
+  bool for_run_;
   AcceptanceFit acceptance_;
   BackOff back_off_;
   TreePricing pricing_;
   double expected_plain_ = 0.0;
   double draft_ = 0.0;
   double plain_tokens_ = 1.0;  // of the pass without any of the tree
+  double rate_ = 0.0;  // tokens per second that time is worth; 0: what the step itself reaches
+  double chosen_tokens_ = 0.0, chosen_seconds_ = 0.0;  // of the last choice, as expected
+  double run_tokens_ = 0.0, run_seconds_ = 0.0, run_steps_ = 0.0;
   float least_score_ = 0.0f;
-  std::vector<double> gains_;       // [n_nodes], acceptance
+  std::vector<double> gains_;  // [n_nodes], acceptance
   std::vector<double> path_gains_;  // [n_nodes], with the ancestors that are outside
   std::vector<int32_t> added_;
   std::vector<int32_t> n_children_;
@@ -185,10 +220,11 @@ class ResidencySelector final : public Selector {
 }  // namespace
 
 std::unique_ptr<Selector> make_residency(SelectorArgument& argument) {
-  // For comparisons: prices that ignore where experts are; and never a rest from drafting.
+  // For comparisons: prices that ignore where experts are; never a rest from drafting; the rate of each step by itself.
   const bool blind = argument.take_option("places", {"known", "ignored"}) == "ignored";
   const bool guarded = argument.take_option("guard", {"on", "off"}) == "on";
-  return std::make_unique<ResidencySelector>(blind, guarded);
+  const bool for_run = argument.take_option("rate", {"run", "step"}) == "run";
+  return std::make_unique<ResidencySelector>(blind, guarded, for_run);
 }
 
 }  // namespace expertree

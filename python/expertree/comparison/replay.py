@@ -68,8 +68,9 @@ class Replayer:
     def steps(
         self, setting: Setting, machine: AnyMachine, *, draft_seconds: float | None = None, calibrate: bool = True
     ) -> dict[str, Any]:
-        """Columns of all steps: tokens, drafted, rows, accepted, experts, fetched, from_disk (int64), bytes_fetched,
-        bytes_from_disk, verify_seconds, wait_seconds, predicted_seconds, draft_seconds, select_seconds (float64).
+        """Columns of all steps: tokens, drafted, rows, accepted, experts, fetched, from_disk (int64), plain_misses,
+        bytes_fetched, bytes_from_disk, verify_seconds, wait_seconds, predicted_seconds, draft_seconds, select_seconds
+        (float64).
 
         Args:
             draft_seconds: of a tree; None takes what the trace measured.

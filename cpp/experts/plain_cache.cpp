@@ -1,0 +1,55 @@
+#include "cpp/experts/plain_cache.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "cpp/experts/cache_simulation.h"
+
+namespace expertree {
+namespace {
+
+ExpertCache::Shape shape_of(const ExpertPager& pager) {
+  const SlotLayout& layout = pager.layout();
+  ExpertCache::Shape shape{layout.n_layers(), layout.n_experts(), {}, pager.plan().n_slots};
+  for (int32_t layer = 0; layer < shape.n_layers; ++layer) shape.class_of_layer.push_back(layout.class_of(layer));
+  return shape;
+}
+
+std::vector<std::unique_ptr<CachePolicy>> default_policy(const ExpertPager& pager) {
+  std::vector<std::unique_ptr<CachePolicy>> policies;
+  policies.push_back(
+      make_policy(kDefaultPolicy, {pager.layout().n_layers(), pager.layout().n_experts(), pager.profile(), nullptr}));
+  return policies;
+}
+
+}  // namespace
+
+PlainCache::PlainCache(const ExpertPager& pager)
+    : pager_(pager), n_layers_(pager.layout().n_layers()), cache_(shape_of(pager), default_policy(pager)) {
+  for (int32_t layer = 0; layer < n_layers_; ++layer) {
+    for (int32_t expert = 0; expert < pager.layout().n_experts(); ++expert) {
+      if (!pager.is_in_ram(cache_.key(layer, expert))) continue;
+      const int32_t slot = cache_.take(cache_.key(layer, expert), FillReason::kBackground).slot;
+      if (slot >= 0) cache_.filled(slot);
+    }
+  }
+}
+
+int64_t PlainCache::decode(std::span<const int32_t> ids, int64_t n_rows, std::span<const int32_t> rows) {
+  const int64_t n_used = std::ssize(ids) / (n_layers_ * n_rows);
+  std::vector<int32_t> experts;
+  int64_t n_read = 0;
+  for (const int32_t row : rows) {
+    cache_.begin_step();
+    for (int32_t layer = 0; layer < n_layers_; ++layer) {
+      const auto used = ids.subspan(static_cast<size_t>((layer * n_rows + row) * n_used), static_cast<size_t>(n_used));
+      experts.clear();
+      std::ranges::copy_if(used, std::back_inserter(experts),
+                           [&](int32_t expert) { return pager_.state(layer, expert) != ExpertState::kOnDevice; });
+      n_read += std::ssize(simulate_layer(&cache_, layer, experts));
+    }
+  }
+  return n_read;
+}
+
+}  // namespace expertree
