@@ -51,10 +51,11 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   const uint64_t taken = system_margin(available) + kProcessBytes + model.state_bytes(n_ctx) +
                          scratch_bytes(model.hyperparameters(), n_ctx) + options.reserve_bytes;
   if (available <= taken && !model.weights().experts.empty()) {
-    throw Error(ErrorCode::kOutOfMemory,
-                "no memory is left for experts: a context of " + std::to_string(n_ctx) + " tokens takes " +
-                    format_bytes(model.state_bytes(n_ctx)) + " and all besides experts " + format_bytes(taken) +
-                    " of " + format_bytes(available) + "; take a smaller context (--ctx), or set --ram");
+    throw Error(ErrorCode::kOutOfMemory, "no memory is left for experts: a context of " + std::to_string(n_ctx) +
+                                             " tokens takes " + format_bytes(model.state_bytes(n_ctx)) + ", drafting " +
+                                             format_bytes(options.reserve_bytes) + " and all besides experts " +
+                                             format_bytes(taken) + " of " + format_bytes(available) +
+                                             "; take a smaller context (--ctx) or another drafter, or set --ram");
   }
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
