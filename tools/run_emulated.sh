@@ -20,11 +20,7 @@ PATH=$(dirname "$(command -v "$python")"):$PATH
 build=$(echo build/"$("$python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')"-*)
 [ -e "$build/CMakeCache.txt" ] || { echo "run_emulated: no development build; make test makes one" >&2; exit 2; }
 
-library() {
-  path=$("${CXX:-g++}" -print-file-name="$1")
-  [ -e "$path" ] || { echo "run_emulated: no $1; install gcc's sanitizer libraries" >&2; exit 2; }
-  echo "$path"
-}
+. tools/sanitizer_library.sh
 preload="$(library lib$kind.so) $(library libstdc++.so)"
 cmake --build "$build" --target "expertree_cuda_tests_$kind" >&2
 export EXPERTREE_CUDA_TESTS="$PWD/$build/cuda/libexpertree_cuda_tests_$kind.so"

@@ -21,11 +21,7 @@ build=build/$kind
 cmake --preset "$kind" -DPython_EXECUTABLE="$(command -v "$python")" >/dev/null
 cmake --build "$build" --target _core
 
-library() {
-  path=$("${CXX:-g++}" -print-file-name="$1")
-  [ -e "$path" ] || { echo "run_sanitized: no $1; install gcc's sanitizer libraries" >&2; exit 2; }
-  echo "$path"
-}
+. tools/sanitizer_library.sh
 
 # libstdc++ comes before Python loads it, so that the sanitizer finds the functions that throw exceptions.
 export EXPERTREE_EXAMPLES=${EXPERTREE_EXAMPLES:-15}

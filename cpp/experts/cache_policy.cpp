@@ -21,7 +21,7 @@ const PolicyRow& find_policy(const std::string& name) {
   std::string known = "auto";
   for (const PolicyRow& row : kTable) {
     if (name == row.name) return row;
-    known += std::string(", ") + row.name;
+    if (!row.needs_future) known += std::string(", ") + row.name;
   }
   throw Error(ErrorCode::kInvalidRequest, "unknown policy '" + name.substr(0, 32) + "'; known: " + known);
 }

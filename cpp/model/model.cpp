@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "cpp/base/error.h"
+#include "cpp/base/memory.h"
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/forward.h"
 #include "cpp/model/scratch_size.h"
@@ -49,6 +50,13 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
   const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model.default_context();
   const uint64_t taken = system_margin(available) + kProcessBytes + model.state_bytes(n_ctx) +
                          scratch_bytes(model.hyperparameters(), n_ctx) + options.reserve_bytes;
+  if (available <= taken && !model.weights().experts.empty()) {
+    throw Error(ErrorCode::kOutOfMemory, "no memory is left for experts: a context of " + std::to_string(n_ctx) +
+                                             " tokens takes " + format_bytes(model.state_bytes(n_ctx)) + ", drafting " +
+                                             format_bytes(options.reserve_bytes) + " and all besides experts " +
+                                             format_bytes(taken) + " of " + format_bytes(available) +
+                                             "; take a smaller context (--ctx) or another drafter, or set --ram");
+  }
   experts.budget_bytes = std::min(experts.budget_bytes, available > taken ? available - taken : 0);
   return experts;
 }

@@ -24,6 +24,7 @@ from expertree.model import Model
 from expertree.session import Session
 
 SCHEMA = "expertree.bench/1"
+TESTS = ("prefill", "decode", "verify-chain", "verify-tree")
 VERIFY_ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 

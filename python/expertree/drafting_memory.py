@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from expertree import _core
+from expertree.errors import InvalidRequestError
 from expertree.inspect_model import describe
 from expertree.shipped_drafting import draft_name, predictor_name
 
@@ -35,7 +36,7 @@ def drafting_parts(
         target: the model's file. n_ctx: of a session.
 
     Raises:
-        what opening the files raises.
+        InvalidRequestError: a drafter that needs a file has none. And what opening the files raises.
     """
     if draft is None:
         return []
@@ -53,7 +54,9 @@ def drafting_parts(
         kind, _, path = name.partition(":")
         if kind == "mtp":
             parts.append(_mtp(reader, n_ctx))
-        elif kind in _OF_FILES and path:
+        elif kind in _OF_FILES:
+            if not path:
+                raise InvalidRequestError(f"drafter {name!r}: {kind} needs an argument, {kind}:FILE")
             parts.append(_OF_FILES[kind](name, path, reader, n_ctx))
     predictor = predictor_name(predict, drafter, metadata) or "none"
     kind, _, path = predictor.partition(":")

@@ -37,6 +37,10 @@ class Engine:
     """
 
     def __init__(self, model: Model, *, max_rows: int = DEFAULT_ROWS) -> None:
+        from expertree.model import Model
+
+        if not isinstance(model, Model):
+            raise InvalidRequestError(f"model is {model!r}; expected an expertree.Model")
         if not isinstance(max_rows, int) or not MOST_SESSIONS <= max_rows < 2**31:
             raise InvalidRequestError(f"max_rows is {max_rows!r}; expected a whole number, at least {MOST_SESSIONS}")
         self._model = model
@@ -70,6 +74,8 @@ class Engine:
             Error: what a session raised, the first one's. That session is as it was, the others have made their step.
             KeyboardInterrupt: all sessions are as they were.
         """
+        if not isinstance(sessions, Sequence):
+            raise InvalidRequestError(f"sessions is {sessions!r}; expected a list of sessions")
         chosen = list(sessions)
         for session in chosen:
             if not isinstance(session, Session) or session.model is not self._model:

@@ -13,7 +13,7 @@ import json
 import os
 import platform
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,22 @@ class Costs:
     link_bytes_per_second: float = 0.0  # to a GPU's memory
     device_base_seconds: float = 0.0  # as run_base_seconds, of an expert on the GPU
     device_row_seconds: float = 0.0
+
+    def completed_by(self, earlier: Costs) -> Costs:
+        """What was not measured this time is taken from an earlier run; a base and its row go together."""
+        names = {
+            name for group in _MEASURED_TOGETHER if not any(getattr(self, name) for name in group) for name in group
+        }
+        return replace(self, **{name: getattr(earlier, name) for name in names})
+
+
+_MEASURED_TOGETHER = (
+    ("read_bytes_per_second",),
+    ("run_base_seconds", "run_row_seconds"),
+    ("step_seconds",),
+    ("link_bytes_per_second",),
+    ("device_base_seconds", "device_row_seconds"),
+)
 
 
 @dataclass(frozen=True)

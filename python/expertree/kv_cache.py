@@ -21,8 +21,8 @@ def cache_types(value: str | tuple[str, str]) -> tuple[str, str]:
     Raises:
         InvalidRequestError: not names of formats.
     """
-    names = (value, value) if isinstance(value, str) else tuple(value)
-    if len(names) != 2 or any(name not in _BLOCKS for name in names):
+    names = (value, value) if isinstance(value, str) else value
+    if not isinstance(names, (tuple, list)) or len(names) != 2 or any(name not in CACHE_TYPES for name in names):
         raise InvalidRequestError(
             f"cache_type is {value!r}; expected one of {', '.join(CACHE_TYPES)}, or a pair (keys, values)"
         )

@@ -31,6 +31,8 @@ from expertree.speculation import (
 )
 from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
 
+_MOST_CONTEXT = 2**27  # as in cpp/engine/session.cpp
+
 
 class Model:
     """A language model loaded from a GGUF file (the first part of a split one).
@@ -44,7 +46,7 @@ class Model:
             result never depends on it.
         policy: which experts stay when not all do: "auto", or a name of `policy_names()`.
         record: remember how often experts are used, and what they cost, for the next start: a path, True for a file in
-            the cache folder, False for no. Read when the model is loaded, written by `save_record` and `close`.
+            the cache folder, False for no. Read when the model is loaded, written by `save_record`.
         vram: GPU memory for expert weights, the buffers that running them takes included. 0 for none; "auto" takes what
             is free less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for ram: then a GPU
             must be there. Experts on the GPU run there, the others where that takes less time. The result never depends
@@ -85,13 +87,18 @@ class Model:
         if activations not in ("int8", "f32"):
             raise InvalidRequestError(f"activations is {activations!r}; expected 'int8' or 'f32'")
         key_type, value_type = cache_types(cache_type)
+        if not isinstance(path, (str, os.PathLike)):
+            raise InvalidRequestError(f"path is {path!r}; expected the path of a GGUF file")
+        if not isinstance(threads, int) or not -(2**31) <= threads < 2**31:
+            raise InvalidRequestError(f"threads is {threads!r}; expected a whole number, 0 for one per core")
         self.path = Path(path)
         self._pre = pre
         self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
         self._selector_states: dict[str, list[float]] = {}
         self._sessions: dict[int, dict[str, Any]] = {}  # what profiles say of them, the latest ones
         self._record_path = _record_path(record, self.path)
-        profile = _saved_profile(record, self._record_path)
+        saved = _saved_record(record, self._record_path)
+        self._earlier_costs = Costs() if saved is None else saved.costs
         try:
             self._core = _core.Model.load(
                 os.fspath(path),
@@ -103,7 +110,7 @@ class Model:
                 leave_margin=budget.leave_margin,
                 n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
                 policy=policy,
-                profile=[] if profile is None else profile.ravel().tolist(),
+                profile=[] if saved is None else saved.rates.ravel().tolist(),
                 cache_type_k=key_type,
                 cache_type_v=value_type,
                 reserve_bytes=reserve,
@@ -113,7 +120,8 @@ class Model:
             )
         except TypeError as error:
             raise InvalidRequestError(
-                f"Model({path!r}, threads={threads!r}, isa={isa!r}, policy={policy!r}, reserve={reserve!r}): wrong type"
+                f"isa={isa!r}, policy={policy!r}, reserve={reserve!r}, progress={progress!r}: a wrong type; see "
+                "help(expertree.Model)"
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
@@ -268,7 +276,7 @@ class Model:
         pager = self._core.experts
         if pager is not None:
             rates = np.array(pager.profile(), np.float32).reshape(pager.n_layers, pager.n_experts)
-            save_record(target, ExpertRecord(rates, Costs(**pager.costs)))
+            save_record(target, ExpertRecord(rates, Costs(**pager.costs).completed_by(self._earlier_costs)))
 
     # Running it.
 
@@ -412,16 +420,15 @@ def _record_path(record: bool | str | os.PathLike[str], model: Path) -> Path | N
     return Path(record)
 
 
-def _saved_profile(record: bool | str | os.PathLike[str], path: Path | None) -> npt.NDArray[np.float32] | None:
+def _saved_record(record: bool | str | os.PathLike[str], path: Path | None) -> ExpertRecord | None:
     if path is None:
         return None
     try:
-        saved = load_record(path)
+        return load_record(path)
     except ModelFormatError:
         if record is not True:
             raise
         return None  # our own file in the cache folder: the next save replaces it
-    return None if saved is None else saved.rates
 
 
 def drafter_names() -> list[str]:
@@ -445,8 +452,8 @@ def policy_names() -> list[str]:
 
 
 def _checked_context(n_ctx: int) -> int:
-    if not isinstance(n_ctx, int) or n_ctx < 1:
-        raise InvalidRequestError(f"n_ctx is {n_ctx!r}; expected a whole number, at least 1")
+    if not isinstance(n_ctx, int) or not 1 <= n_ctx <= _MOST_CONTEXT:
+        raise InvalidRequestError(f"n_ctx (--ctx) is {n_ctx!r}; expected a whole number from 1 to {_MOST_CONTEXT:,}")
     return n_ctx
 
 
@@ -469,8 +476,10 @@ def text_options(
     reasoning_open: bool = False,
 ) -> TextOptions:
     """Checks and gathers what `generate` and `chat` are given."""
-    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 0):
-        raise InvalidRequestError(f"max_tokens is {max_tokens!r}; expected 0 or more, or None")
+    if max_tokens is not None and (not isinstance(max_tokens, int) or not 0 <= max_tokens < 2**31):
+        raise InvalidRequestError(
+            f"max_tokens is {max_tokens!r}; expected a whole number from 0 to 2^31 - 1, or None for no limit"
+        )
     stops = [stop] if isinstance(stop, str) else [*stop] if isinstance(stop, Sequence) else []
     if (not stops and stop) or not all(isinstance(s, str) and s for s in stops):
         raise InvalidRequestError(f"stop is {stop!r}; expected strings that are not empty")
@@ -484,6 +493,8 @@ def encode_messages(
     template_args: Mapping[str, Any] | None = None,
 ) -> tuple[list[int], bool]:
     """Token ids of a rendered conversation, and whether it ends inside a reasoning section."""
+    if template_args is not None and not isinstance(template_args, Mapping):
+        raise InvalidRequestError(f"template_args is {template_args!r}; expected a mapping from names to values")
     template, extra = model.chat_template, dict(template_args or {})
     ids = template.encode_chat(model.tokenizer, messages, tools=tools, **extra)
     return ids, opens_reasoning(template.render(messages, tools=tools, **extra))

@@ -145,7 +145,12 @@ class Session:
             InvalidRequestError: the session is empty, or a plug gave something that makes no sense.
             Cancelled: `cancel` was called. The session is as it was in every case.
         """
-        record = self._core.step(max_tokens, end_tokens)
+        try:
+            record = self._core.step(max_tokens, end_tokens)
+        except TypeError as error:
+            raise InvalidRequestError(
+                f"max_tokens={max_tokens!r}, end_tokens={end_tokens!r}: expected whole numbers"
+            ) from error
         return None if record is None else Step(record.tokens, record)
 
     def remember_costs(self) -> None:
@@ -187,8 +192,17 @@ class Session:
         self._core.rollback()
 
     def truncate(self, length: int) -> None:
-        """Forgets all tokens from `length` on."""
-        self._core.truncate(length)
+        """Forgets all tokens from `length` on.
+
+        Raises:
+            InvalidRequestError: no whole number, or outside the sequence.
+        """
+        try:
+            self._core.truncate(length)
+        except TypeError as error:
+            raise InvalidRequestError(
+                f"cannot go back to {length!r} tokens; expected a whole number from 0 to {len(self)}"
+            ) from error
 
     def branch(self) -> Session:
         """An independent copy: same tokens, state, sampler and seed.

@@ -282,7 +282,7 @@ class Speculation:
             ("draft_top_k", limits.top_k),
         ):
             if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-                raise InvalidRequestError(f"draft_{name} is {value!r}; expected a whole number")
+                raise InvalidRequestError(f"{name} is {value!r}; expected a whole number")
         draft = parts if len(parts) > 1 else parts[0]
         _core.set_speculation(session, draft, self.select, self.predict, limits.nodes, limits.depth, limits.top_k)
         if not session.lossless:

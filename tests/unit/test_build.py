@@ -33,10 +33,11 @@ from expertree.models import (
     staging,
 )
 from expertree.models.parts import EXPERTS, trained_part
-from fake_index import FakeIndex, make_index, wait_until
+from fake_index import FakeIndex, make_index
 from rich.console import Console
 from stand_in_parts import write_parts
 from tiny_model import TinyModel
+from waiting import wait_until
 
 NAME, BASE_NAME, GENERAL_NAME = "tiny-moe", "tiny", "Tiny MoE"
 # Builds as a process of its own; each merge is noted in MERGES and takes MERGE_SECONDS more.

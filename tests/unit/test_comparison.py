@@ -8,7 +8,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from expertree.comparison.summary import predictor_recall, rows_of
 from expertree.errors import Cancelled
 from expertree.model import selector_names
 from typer.testing import CliRunner
+from waiting import wait_until
 
 FACTS = {"model": "tiny.gguf", "threads": 1, "isa": "scalar", "n_moe_layers": 2}
 PROMPTS = [Prompt("chat", "chat-01", "the the the cat"), Prompt("code", "code-01", "this this this")]
@@ -450,9 +450,7 @@ def test_ctrl_c_keeps_what_was_measured(chat_path: Path, tmp_path: Path) -> None
     arguments = bench(chat_path, out, "--rounds", "100000", "--select", "all", "--ram", "all")
     process = subprocess.Popen([sys.executable, "-m", "expertree", *arguments], stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 120
-        while not (out / "results.json").exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until((out / "results.json").exists, 120)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
     finally:

@@ -12,18 +12,12 @@ from typing import Any
 
 import expertree
 import numpy as np
+import profiled_model
 import pytest
 from expertree import InvalidRequestError, Model, ScriptedDrafter, _core
 from expertree.profile import KINDS, ZONES, Profile
 
-SPEC: dict[str, Any] = {
-    "arch": "qwen3moe",
-    "format": "Q8_0",
-    "n_embd": 256,
-    "n_ff": 256,
-    "n_layers": 4,
-    "n_experts": 16,
-}
+SPEC: dict[str, Any] = {**profiled_model.SPEC, "n_layers": 4}
 PROMPT = np.random.default_rng(3).integers(0, 96, 40).tolist()
 Tiny = Callable[..., Path]
 CALLS: list[float] = []  # seconds of each call of the last run, by the caller's clock
@@ -67,7 +61,8 @@ def test_zones_fill_the_wall_time(settings: dict[str, Any], share: float, tiny: 
     for zone in ("attention", "router", "experts", "head", "sample"):
         assert s.seconds(zone)[s.of_kind("decode", "speculate")].sum() > 0, zone
     # The caller's clock agrees, as far as a busy machine lets it; tools/check_profiler.py shows how far.
-    assert 0.7 * sum(CALLS) <= s.wall.sum() <= sum(CALLS)
+    assert (s.wall <= CALLS).all()
+    assert np.median(s.wall / CALLS) >= 0.7
     # From the first step to the last everything is in a step or between two.
     ends = s.start + s.wall
     assert s.zone_seconds.sum() == pytest.approx(ends[-1], rel=0.01)

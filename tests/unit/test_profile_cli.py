@@ -8,22 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chat_model import write_chat_model
 from expertree.profile import Profile
+from profiled_model import SPEC
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 Tiny = Callable[..., Path]
-SPEC: dict[str, Any] = {
-    "arch": "qwen3moe",
-    "format": "Q8_0",
-    "n_embd": 256,
-    "n_ff": 256,
-    "n_layers": 3,
-    "n_experts": 16,
-}
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:

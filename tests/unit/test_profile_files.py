@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,17 +17,10 @@ from expertree.profile import KINDS, ZONES, Profile
 from expertree.profile.budgets import BudgetModel
 from expertree.profile.limits import Decoding, find_limit
 from expertree.profile.tables import read_lanes
+from profiled_model import SPEC
 from sample_profile import sample_profile
 
 Tiny = Callable[..., Path]
-SPEC: dict[str, Any] = {
-    "arch": "qwen3moe",
-    "format": "Q8_0",
-    "n_embd": 256,
-    "n_ff": 256,
-    "n_layers": 3,
-    "n_experts": 16,
-}
 PROMPT = np.random.default_rng(4).integers(0, 96, 30).tolist()
 
 

@@ -27,7 +27,11 @@ from expertree.models.registry import NamedModel
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = ("README.md", "CONTRIBUTING.md", "models/README.md", "cuda/README.md")
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in (".", "docs", "docs/gpu", "models", "models/default", "cuda")
+    for path in (ROOT / folder).glob("*.md")
+)
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -14,6 +14,7 @@ import expertree
 import numpy as np
 import pytest
 from tiny_model import TinyModel
+from waiting import wait_until
 
 Loader = Callable[..., expertree.Model]
 QWEN = {"arch": "qwen3moe", "format": "Q8_0"}
@@ -250,10 +251,14 @@ def test_h8_a_second_thread_is_refused_while_a_call_runs(slow_model: expertree.M
             outcome.append(error)
 
     thread = threading.Thread(target=prefill)
+
+    def is_refused() -> bool:
+        with pytest.raises(expertree.InvalidRequestError) as error:
+            session.step()
+        return "another thread" in str(error.value)  # before the call runs: nothing to continue
+
     thread.start()
-    time.sleep(0.3)
-    with pytest.raises(expertree.InvalidRequestError, match="another thread"):
-        session.step()
+    wait_until(is_refused)
     session.cancel()
     thread.join()
     assert len(outcome) == 1
@@ -288,8 +293,8 @@ import expertree, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell starts with it ignored
 model = expertree.Model({str(tmp_path / "m.gguf")!r}, isa="scalar", threads=2)
 session = model.session(n_ctx=4096)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     session.prefill([1] * 4000)
 except KeyboardInterrupt:
     print("interrupted", session.tokens, flush=True)

@@ -10,11 +10,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from expertree.bench import Bench, Result, default_cases
+from expertree.bench import TESTS, Bench, Result, default_cases
 from expertree.cli.compare import DEFAULT_ROUNDS, compare
 from expertree.cli.comparison_options import BenchModelOptions, ComparisonOptions
 from expertree.cli.loading import load_model
-from expertree.cli.options import check_budget, command
+from expertree.cli.options import command
+from expertree.errors import InvalidRequestError
+from expertree.memory_size import parse_size
 
 _HEADER = (
     f"{'test':13}{'n':>6}{'depth':>7}{'tokens/s':>11}{'ms':>10}{'C(n)/C(1)':>11}"
@@ -69,17 +71,22 @@ def bench(
     The peer's figure for n rows has the logits of the last row only. --json: schema "expertree.bench/1", see
     docs/bench.md.
     """
+    unknown = [name for name in test or () if name not in TESTS]
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]!r} is no test; there are: {', '.join(TESTS)}", param_hint="--test")
     if comparison.speculate:
         return compare(model, options, comparison, rounds or DEFAULT_ROUNDS, as_json)
-    if options.ram is not None:
-        check_budget(options.ram)  # one, and no share
+    if options.ram is not None and options.ram not in ("auto", "all") and parse_size(options.ram) is None:
+        raise typer.BadParameter(
+            f"{options.ram!r} is no size; several budgets and shares go with --speculate", param_hint="--ram"
+        )
     rounds = rounds or 5
     loaded = load_model(model, options)
     loaded.load_experts()  # what is measured is the model in memory, or with --ram all of it that has room
     n_ctx = options.ctx or loaded.n_ctx_train
     cases = [case for case in default_cases(n_ctx) if not test or case.test in test]
     if not cases:
-        raise typer.BadParameter(f"no such test: {', '.join(test or [])}", param_hint="--test")
+        raise InvalidRequestError(f"none of these tests fits a context of {n_ctx:,} tokens; give a larger --ctx")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=len(cases) * rounds)

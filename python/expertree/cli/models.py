@@ -67,7 +67,7 @@ def models(
 ) -> None:
     """The models that expertree has, can get or can build: size, licence, how they are made, and where they lie.
 
-    They lie in the folder that EXPERTREE_CACHE names, or in expertree/models of your cache folder.
+    They lie in models/ of the folder that EXPERTREE_CACHE names, or else of expertree in your cache folder.
 
     [bold]Examples[/bold]
 

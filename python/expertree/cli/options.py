@@ -128,7 +128,7 @@ def _per_command(name: str, off: str) -> str:
     chat, generate = (
         f"{defaults[name]:g}" if name in defaults else off for defaults in (CHAT_DEFAULTS, GENERATE_DEFAULTS)
     )
-    return f"Default: {chat} in chat, {generate} in generate."
+    return f"Default: {chat} in chat, else {generate}."
 
 
 class OptionGroup:
@@ -206,7 +206,7 @@ class ModelOptions(CacheOptions):
             "--isa",
             metavar="NAME",
             callback=_check_isa,
-            help="Instruction set (scalar, avx2, avx512, neon). All give the same text. Default: the best here.",
+            help="Instruction set (scalar, avx2, avx512). All give the same text. Default: the best here.",
         ),
     ] = None
     pre: Annotated[
@@ -298,7 +298,7 @@ class DraftOptions(OptionGroup):
             callback=check_draft,
             help="Who proposes tokens: ngram looks for the last ones earlier in the text, eagle3:FILE is a trained "
             "head; auto takes the default model's own, for others ngram. Several in one tree: eagle3:FILE+ngram. "
-            "Default: auto in chat; in generate none.",
+            "Default: auto in chat, else none.",
         ),
     ] = None
     select: Annotated[
@@ -316,7 +316,8 @@ class DraftOptions(OptionGroup):
             "--predict",
             metavar="NAME",
             callback=_check_predict,
-            help="How the experts that they will need are guessed; none does not. Default: last.",
+            help="How the experts that they will need are guessed; none does not. Default: the default model's own "
+            "where its head drafts, else last.",
         ),
     ] = None
 

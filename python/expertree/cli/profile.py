@@ -58,7 +58,7 @@ def profile(
         ),
     ] = 30.0,
     plots: Annotated[
-        bool, typer.Option("--plots/--no-plots", help="Draw PNG files as well (needs matplotlib). Default: no.")
+        bool, typer.Option("--plots/--no-plots", help="Draw PNG files as well (needs matplotlib).", show_default=False)
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the facts and the advice as one JSON object instead of the summary.")
@@ -84,6 +84,7 @@ def profile(
     """
     if plots:
         require_matplotlib()
+    _make_folder(out)  # before the long part
     loaded = load_model(model, options)
     settings = {**drafting.values(), **sampling.values(GENERATE_DEFAULTS)}
     chosen = _prompts(loaded, prompt or (), prompts, per_category)
@@ -121,12 +122,15 @@ def _prompts(
     return default_prompts(model)
 
 
-def _write(profile: Profile, out: Path) -> list[str]:
-    """Names of the files."""
+def _make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeviceError(f"{out}: the folder cannot be made: {error.strerror}; give another one with --out") from error
+
+
+def _write(profile: Profile, out: Path) -> list[str]:
+    """Names of the files."""
     profile.save(out / "profile.npz")
     profile.save_json(out / "profile.json")
     profile.trace(out / "trace.json")

@@ -78,7 +78,9 @@ class ReportWriter:
             _replace(self._folder / "results.json", json.dumps(found) + "\n")
             _replace(self._folder / "report.md", markdown(findings, self._plan, self._facts, self._n_layers))
         except OSError as error:
-            raise DeviceError(f"{self._folder}: the report cannot be written: {error.strerror}") from error
+            raise DeviceError(
+                f"{self._folder}: the report cannot be written: {error.strerror}; give another --out"
+            ) from error
         for temperature in findings.traces:
             trace = final_trace(findings, temperature)
             if self._saved.get(temperature) != trace.costs:

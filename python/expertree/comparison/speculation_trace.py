@@ -7,7 +7,6 @@ position that was not recorded. File: npz, schema "expertree.speculation_trace/1
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from expertree import _core
 from expertree.errors import DeviceError, InvalidRequestError
+from expertree.npz_file import reading_npz
 
 SCHEMA = "expertree.speculation_trace/1"
 _PER_RUN = {
@@ -164,16 +164,14 @@ class SpeculationTrace:
     @classmethod
     def load(cls, path: Path) -> SpeculationTrace:
         """Raises InvalidRequestError when it is no such file."""
-        try:
-            with np.load(path) as saved:
-                head = json.loads(str(saved["head"]))
-                if head.pop("schema", None) != SCHEMA:
-                    raise InvalidRequestError(f"{path}: not of schema {SCHEMA}; record it again")
-                facts = head.pop("sequences")
-                sequences = [_sequence(saved, i, fact) for i, fact in enumerate(facts)]
+        remedy = "`expertree bench --speculate` and `expertree profile` record one"
+        with reading_npz(path, f"recorded run of schema {SCHEMA}", remedy) as saved:
+            head = json.loads(str(saved["head"]))
+            if head.pop("schema", None) != SCHEMA:
+                raise InvalidRequestError(f"{path}: not of schema {SCHEMA}; record it again")
+            facts = head.pop("sequences")
+            sequences = [_sequence(saved, i, fact) for i, fact in enumerate(facts)]
             return cls(costs=TraceCosts(**head.pop("costs")), sequences=sequences, **head)
-        except (OSError, EOFError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
-            raise InvalidRequestError(f"{path}: no recorded run of schema {SCHEMA}: {error}") from error
 
 
 def _sequence(saved: Mapping[str, npt.NDArray[Any]], i: int, fact: Mapping[str, str]) -> RecordedSequence:

@@ -168,7 +168,7 @@ def resolve_model(name_or_path: str | None, console: Console) -> Path:
     if name_or_path and path.is_dir():
         raise InvalidRequestError(_folder_message(path))
     if path.name != name_or_path or path.suffix == ".gguf":
-        raise InvalidRequestError(f"{safe_text(name_or_path)}: there is no such file")
+        raise InvalidRequestError(f"{safe_text(name_or_path)}: there is no such file; check the path")
     return find_model(name_or_path).fetch(console)
 
 

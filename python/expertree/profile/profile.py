@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from expertree.errors import DeviceError, InvalidRequestError
+from expertree.npz_file import reading_npz
 from expertree.profile import budgets, reuse
 from expertree.profile.summary import summary
 from expertree.profile.tables import (
@@ -160,19 +160,16 @@ class Profile:
         Raises:
             InvalidRequestError: it is no such file, or of another version.
         """
-        try:
-            with np.load(path) as saved:
-                head = json.loads(str(saved["head"]))
-                if head.get("schema") != SCHEMA or tuple(head["zones"]) != ZONES:
-                    raise InvalidRequestError(f"{path}: not of schema {SCHEMA}; record it again")
-                tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
-                for key in saved.files:
-                    table, _, column = key.partition(".")
-                    if column and table in tables:
-                        tables[table][column] = saved[key]
+        with reading_npz(path, f"profile of schema {SCHEMA}", "`expertree profile` makes one") as saved:
+            head = json.loads(str(saved["head"]))
+            if head.get("schema") != SCHEMA or tuple(head["zones"]) != ZONES:
+                raise InvalidRequestError(f"{path}: not of schema {SCHEMA}; record it again")
+            tables: dict[str, dict[str, Any]] = {name: {} for name in _TABLES}
+            for key in saved.files:
+                table, _, column = key.partition(".")
+                if column and table in tables:
+                    tables[table][column] = saved[key]
             return cls.of(head["facts"], tables, str(path))
-        except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-            raise InvalidRequestError(f"{path}: no profile of schema {SCHEMA}: {error}") from error
 
     # For programs and people.
 
@@ -209,9 +206,9 @@ class Profile:
 def is_profile(path: str | os.PathLike[str]) -> bool:
     """Whether a file says that it is a profile, of whatever version."""
     try:
-        with np.load(path) as saved:
+        with reading_npz(path, "profile", "") as saved:
             return str(json.loads(str(saved["head"]))["schema"]).startswith("expertree.profile/")
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, zipfile.BadZipFile):
+    except InvalidRequestError:
         return False
 
 

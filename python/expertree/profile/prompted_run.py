@@ -10,8 +10,8 @@ import numpy as np
 
 from expertree.comparison.prompts import load_prompts
 from expertree.errors import UnsupportedError
-from expertree.generation import TextOptions, run_generation
-from expertree.model import Model, encode_messages
+from expertree.generation import run_generation
+from expertree.model import Model, encode_messages, text_options
 from expertree.profile.profile import Profile
 
 _RANDOM_TOKENS = 32
@@ -68,11 +68,12 @@ def profile_prompts(
         tokenizer = model.tokenizer
     except UnsupportedError:
         tokenizer = None
+    options = text_options(max_tokens, None)
     model.load_experts()
     with model.profile() as run:
         for prompt in prompts:
             session = model.session(**settings)
             session.set_label(prompt.label, prompt.category)
-            run_generation(session, tokenizer, prompt.tokens, TextOptions(max_tokens))
+            run_generation(session, tokenizer, prompt.tokens, options)
             progress()
     return run.profile

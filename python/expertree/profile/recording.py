@@ -26,6 +26,8 @@ class Profiling:
     """What `with model.profile() as run:` gives. `run.profile` is there when the block has ended."""
 
     def __init__(self, model: Model, max_events: int) -> None:
+        if not isinstance(max_events, int) or not 0 <= max_events < 2**31:
+            raise InvalidRequestError(f"max_events is {max_events!r}; expected a whole number from 0 to 2^31 - 1")
         self._model = model
         self._max_events = max_events
         self._core: Any = None

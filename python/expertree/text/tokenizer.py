@@ -142,12 +142,14 @@ class Tokenizer:
         """Token ids of `text`.
 
         Args:
-            text: str, or bytes that should be UTF-8; nothing in it is an error.
+            text: str, or bytes that should be UTF-8; nothing in them is an error.
             add_special: put the ids at the ends that the model wants there (`add_bos`, `add_eos`).
             parse_special: text that spells a control token becomes that token; otherwise it stays plain text.
                 User-defined tokens are found either way.
             literal: indices into `text` of characters that may not be part of a control token (`control_texts`).
         """
+        if not isinstance(text, (str, bytes, bytearray, memoryview)):
+            raise InvalidRequestError(f"text is {text!r}; expected str or bytes")
         if not isinstance(text, str):
             text = bytes(text).decode("utf-8", "surrogateescape")
         special = self._all_special if parse_special else self._user_special
@@ -176,13 +178,16 @@ class Tokenizer:
             skip_special: leave out control and unknown tokens.
 
         Raises:
-            InvalidRequestError: an id is not in the vocabulary.
+            InvalidRequestError: an id is not in the vocabulary, or they are no ids.
         """
         out = bytearray()
         after_special = True
-        for token in ids:
-            out += self.piece(token, after_special=after_special, skip_special=skip_special)
-            after_special = self.is_special(token)
+        try:
+            for token in ids:
+                out += self.piece(token, after_special=after_special, skip_special=skip_special)
+                after_special = self.is_special(token)
+        except TypeError as error:
+            raise InvalidRequestError(f"ids is {ids!r}; expected a list of token ids") from error
         return out.decode("utf-8", "replace")
 
     def piece(self, token: int, *, after_special: bool, skip_special: bool = False) -> bytes:
