@@ -22,6 +22,8 @@ GRIDS = (
     ("kGridIQ3_S", gguf.quants.IQ3_S, 4),
     ("kGridIQ1", gguf.quants.IQ1_S, 2),
 )
+# Tables whose high bytes are also written by steps (cpp/tensor/iq_grids.h), and how they are called then.
+STEPS = {"kGridIQ2_S": "kStepsIQ2_S"}
 PER_LINE = 23
 
 
@@ -29,6 +31,21 @@ def bytes_text(values: npt.NDArray[np.uint8]) -> str:
     """Lines of numbers, indented."""
     lines = [values[i : i + PER_LINE] for i in range(0, len(values), PER_LINE)]
     return "\n".join("     " + ", ".join(map(str, line)) + "," for line in lines)
+
+
+def steps(name: str, high: npt.NDArray[np.uint8]) -> str:
+    """The high bytes, which must rise by one of their values at most from an even index to the next."""
+    values, place = np.unique(high, return_inverse=True)
+    step = place[1::2] - place[::2]
+    if np.any(np.diff(place) < 0) or step.max() > 1 or len(values) > 126:
+        raise ValueError(f"{name}: the high bytes do not rise by single steps")
+    pairs = (2 * (place[::2] + 1) + step - 1).astype(np.uint8)
+    by_place = np.zeros(128, np.uint8)
+    by_place[1 : len(values) + 1] = values
+    return (
+        f"alignas(64) const GridSteps {name} = {{\n    {{\n{bytes_text(pairs)}\n    }}, {{\n{bytes_text(by_place)}\n"
+        "    },\n};\n"
+    )
 
 
 def table(name: str, grid_class: type, bits: int) -> str:
@@ -39,10 +56,11 @@ def table(name: str, grid_class: type, bits: int) -> str:
     codes = np.vectorize(values.index)(grid.astype(int)).astype(np.uint32)
     packed = (codes << (bits * np.arange(codes.shape[1]))).sum(axis=1)
     low, high = (packed & 255).astype(np.uint8), (packed >> 8).astype(np.uint8)
-    return (
-        f"alignas(64) const uint8_t {name}[2][{len(packed)}] = {{\n    {{\n{bytes_text(low)}\n    }},\n"
-        f"    {{\n{bytes_text(high)}\n    }},\n}};\n"
+    text = (
+        f"alignas(64) const uint8_t {name}[2][{len(packed)}] = {{\n    {{\n{bytes_text(low)}\n    }}, {{\n"
+        f"{bytes_text(high)}\n    }},\n}};\n"
     )
+    return text + "\n" + steps(STEPS[name], high) if name in STEPS else text
 
 
 def main() -> None:

@@ -14,6 +14,15 @@ extern const uint8_t kGridIQ3_XXS[2][256];
 extern const uint8_t kGridIQ3_S[2][512];
 extern const uint8_t kGridIQ1[2][2048];
 
+// The high bytes once more, for look-ups in registers: they rise with the index, from an even index to the next by one of
+// their 81 values at most, so that an entry for both is enough: twice the place of the first's value, counted from 1, less
+// one unless the second has the next value.
+struct GridSteps {
+  uint8_t pairs[512];
+  uint8_t values[128];  // by place
+};
+extern const GridSteps kStepsIQ2_S;
+
 // The values, by place. IQ1 adds or subtracts 1/8 (kept as integers: 8 times the value).
 constexpr int8_t kIQ2Values[4] = {8, 25, 43, 0};
 constexpr int8_t kIQ3_XXSValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};

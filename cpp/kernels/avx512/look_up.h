@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpp/kernels/avx512/panel_bytes.h"
+#include "cpp/tensor/iq_grids.h"
 
 #if defined(EXPERTREE_AVX512)
 
@@ -37,22 +38,28 @@ inline __m512i look_up_quarters(const uint8_t* table, __m512i index, const Quart
   out = _mm512_mask_permutexvar_epi8(out, quarters.bit7, index, load_512(table + 128));
   return _mm512_mask_permutexvar_epi8(out, quarters.both, index, load_512(table + 192));
 }
+// 512 entries, in the upper half where `upper` is set.
+inline __m512i look_up_halves(const uint8_t* table, __m512i index, const Quarters& quarters, __mmask64 upper) {
+  return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), upper,
+                              look_up_quarters(table + 256, index, quarters));
+}
 inline TwoBytes look_up(const uint8_t (&tables)[2][512], __m512i index, __mmask64 bit8) {
   const Quarters quarters = quarters_of(index);
-  const auto in = [&](const uint8_t* table) {
-    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
-                                look_up_quarters(table + 256, index, quarters));
-  };
-  return {in(tables[0]), in(tables[1])};
+  return {look_up_halves(tables[0], index, quarters, bit8), look_up_halves(tables[1], index, quarters, bit8)};
 }
-inline TwoBytes look_up(const uint8_t (&tables)[2][1024], __m512i index, __mmask64 bit8, __mmask64 bit9) {
+
+// Place of the high byte's value from the entry of a pair of indices: vpavgb adds one, then halves.
+inline __m512i place_of(__m512i pair, __m512i index) {
+  return _mm512_avg_epu8(pair, _mm512_and_si512(index, _mm512_set1_epi8(1)));
+}
+inline TwoBytes look_up(const uint8_t (&low)[1024], const GridSteps& high, __m512i index, __mmask64 bit8,
+                        __mmask64 bit9) {
   const Quarters quarters = quarters_of(index);
-  const auto half = [&](const uint8_t* table) {
-    return _mm512_mask_mov_epi8(look_up_quarters(table, index, quarters), bit8,
-                                look_up_quarters(table + 256, index, quarters));
-  };
-  const auto in = [&](const uint8_t* table) { return _mm512_mask_mov_epi8(half(table), bit9, half(table + 512)); };
-  return {in(tables[0]), in(tables[1])};
+  const Quarters of_pairs = {quarters.bit7, bit8, _kand_mask64(quarters.bit7, bit8)};
+  const __m512i pair = look_up_halves(high.pairs, _mm512_srli_epi16(index, 1), of_pairs, bit9);
+  const __m512i upper = look_up_halves(low + 512, index, quarters, bit8);
+  return {_mm512_mask_mov_epi8(look_up_halves(low, index, quarters, bit8), bit9, upper),
+          _mm512_permutex2var_epi8(load_512(high.values), place_of(pair, index), load_512(high.values + 64))};
 }
 
 }  // namespace
