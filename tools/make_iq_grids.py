@@ -33,17 +33,21 @@ def bytes_text(values: npt.NDArray[np.uint8]) -> str:
     return "\n".join("     " + ", ".join(map(str, line)) + "," for line in lines)
 
 
-def steps(name: str, high: npt.NDArray[np.uint8]) -> str:
-    """The high bytes, which must rise by one of their values at most from an even index to the next."""
-    values, place = np.unique(high, return_inverse=True)
-    step = place[1::2] - place[::2]
-    if np.any(np.diff(place) < 0) or step.max() > 1 or len(values) > 126:
+def steps(name: str, low: npt.NDArray[np.uint8], high: npt.NDArray[np.uint8]) -> str:
+    """The high bytes by steps. Codes are even in their ones, so that the low byte tells a 1 from a 2."""
+    odd = np.array([bin(byte & 0x55).count("1") % 2 for byte in low], np.uint8)
+    values, place = np.unique(np.minimum(high, high ^ 3 * (high % 4 == 2)), return_inverse=True)
+    quads = place.reshape(-1, 4)
+    later = quads - quads[:, :1]
+    if np.any(np.diff(place) < 0) or later.max() > 1 or len(values) > 64:
         raise ValueError(f"{name}: the high bytes do not rise by single steps")
-    pairs = (2 * (place[::2] + 1) + step - 1).astype(np.uint8)
-    by_place = np.zeros(128, np.uint8)
-    by_place[1 : len(values) + 1] = values
+    by_place = np.zeros(64, np.uint8)
+    by_place[place] = high ^ 3 * odd
+    if np.any(by_place[place] ^ 3 * odd != high):
+        raise ValueError(f"{name}: the number of ones is not even")
+    entries = (4 * quads[:, 0] + later.sum(axis=1)).astype(np.uint8)
     return (
-        f"alignas(64) const GridSteps {name} = {{\n    {{\n{bytes_text(pairs)}\n    }}, {{\n{bytes_text(by_place)}\n"
+        f"alignas(64) const GridSteps {name} = {{\n    {{\n{bytes_text(entries)}\n    }}, {{\n{bytes_text(by_place)}\n"
         "    },\n};\n"
     )
 
@@ -60,7 +64,7 @@ def table(name: str, grid_class: type, bits: int) -> str:
         f"alignas(64) const uint8_t {name}[2][{len(packed)}] = {{\n    {{\n{bytes_text(low)}\n    }}, {{\n"
         f"{bytes_text(high)}\n    }},\n}};\n"
     )
-    return text + "\n" + steps(STEPS[name], high) if name in STEPS else text
+    return text + "\n" + steps(STEPS[name], low, high) if name in STEPS else text
 
 
 def main() -> None:

@@ -48,18 +48,17 @@ inline TwoBytes look_up(const uint8_t (&tables)[2][512], __m512i index, __mmask6
   return {look_up_halves(tables[0], index, quarters, bit8), look_up_halves(tables[1], index, quarters, bit8)};
 }
 
-// Place of the high byte's value from the entry of a pair of indices: vpavgb adds one, then halves.
-inline __m512i place_of(__m512i pair, __m512i index) {
-  return _mm512_avg_epu8(pair, _mm512_and_si512(index, _mm512_set1_epi8(1)));
-}
-inline TwoBytes look_up(const uint8_t (&low)[1024], const GridSteps& high, __m512i index, __mmask64 bit8,
+inline TwoBytes look_up(const uint8_t (&low_table)[1024], const GridSteps& steps, __m512i index, __mmask64 bit8,
                         __mmask64 bit9) {
   const Quarters quarters = quarters_of(index);
-  const Quarters of_pairs = {quarters.bit7, bit8, _kand_mask64(quarters.bit7, bit8)};
-  const __m512i pair = look_up_halves(high.pairs, _mm512_srli_epi16(index, 1), of_pairs, bit9);
-  const __m512i upper = look_up_halves(low + 512, index, quarters, bit8);
-  return {_mm512_mask_mov_epi8(look_up_halves(low, index, quarters, bit8), bit9, upper),
-          _mm512_permutex2var_epi8(load_512(high.values), place_of(pair, index), load_512(high.values + 64))};
+  const __m512i upper = look_up_halves(low_table + 512, index, quarters, bit8);
+  const __m512i low = _mm512_mask_mov_epi8(look_up_halves(low_table, index, quarters, bit8), bit9, upper);
+  const Quarters of_quads = {bit8, bit9, _kand_mask64(bit8, bit9)};
+  const __m512i quad = look_up_quarters(steps.quads, _mm512_srli_epi16(index, 2), of_quads);
+  const __m512i place = _mm512_srli_epi16(_mm512_add_epi8(quad, and_bytes(index, 3)), 2);
+  // The number of ones in low, odd or even, to bits 0 and 1.
+  const __m512i odd = _mm512_gf2p8affine_epi64_epi8(low, _mm512_set1_epi64(0x5555000000000000), 0);
+  return {low, _mm512_xor_si512(odd, _mm512_permutexvar_epi8(place, load_512(steps.values)))};
 }
 
 }  // namespace
