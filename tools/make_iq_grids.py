@@ -22,6 +22,8 @@ GRIDS = (
     ("kGridIQ3_S", gguf.quants.IQ3_S, 4),
     ("kGridIQ1", gguf.quants.IQ1_S, 2),
 )
+# Tables whose high bytes are also written by steps (cpp/tensor/iq_grids.h), and how they are called then.
+STEPS = {"kGridIQ2_S": "kStepsIQ2_S"}
 PER_LINE = 23
 
 
@@ -29,6 +31,25 @@ def bytes_text(values: npt.NDArray[np.uint8]) -> str:
     """Lines of numbers, indented."""
     lines = [values[i : i + PER_LINE] for i in range(0, len(values), PER_LINE)]
     return "\n".join("     " + ", ".join(map(str, line)) + "," for line in lines)
+
+
+def steps(name: str, low: npt.NDArray[np.uint8], high: npt.NDArray[np.uint8]) -> str:
+    """The high bytes by steps. Codes are even in their ones, so that the low byte tells a 1 from a 2."""
+    odd = np.array([bin(byte & 0x55).count("1") % 2 for byte in low], np.uint8)
+    values, place = np.unique(np.minimum(high, high ^ 3 * (high % 4 == 2)), return_inverse=True)
+    quads = place.reshape(-1, 4)
+    later = quads - quads[:, :1]
+    if np.any(np.diff(place) < 0) or later.max() > 1 or len(values) > 64:
+        raise ValueError(f"{name}: the high bytes do not rise by single steps")
+    by_place = np.zeros(64, np.uint8)
+    by_place[place] = high ^ 3 * odd
+    if np.any(by_place[place] ^ 3 * odd != high):
+        raise ValueError(f"{name}: the number of ones is not even")
+    entries = (4 * quads[:, 0] + later.sum(axis=1)).astype(np.uint8)
+    return (
+        f"alignas(64) const GridSteps {name} = {{\n    {{\n{bytes_text(entries)}\n    }}, {{\n{bytes_text(by_place)}\n"
+        "    },\n};\n"
+    )
 
 
 def table(name: str, grid_class: type, bits: int) -> str:
@@ -39,10 +60,11 @@ def table(name: str, grid_class: type, bits: int) -> str:
     codes = np.vectorize(values.index)(grid.astype(int)).astype(np.uint32)
     packed = (codes << (bits * np.arange(codes.shape[1]))).sum(axis=1)
     low, high = (packed & 255).astype(np.uint8), (packed >> 8).astype(np.uint8)
-    return (
-        f"alignas(64) const uint8_t {name}[2][{len(packed)}] = {{\n    {{\n{bytes_text(low)}\n    }},\n"
-        f"    {{\n{bytes_text(high)}\n    }},\n}};\n"
+    text = (
+        f"alignas(64) const uint8_t {name}[2][{len(packed)}] = {{\n    {{\n{bytes_text(low)}\n    }}, {{\n"
+        f"{bytes_text(high)}\n    }},\n}};\n"
     )
+    return text + "\n" + steps(STEPS[name], low, high) if name in STEPS else text
 
 
 def main() -> None:

@@ -174,6 +174,8 @@ FAULTS = [Fault(*row) for row in (
     ("isa", "AVX-512 SiLU by a product with the reciprocal", AVX512 + "vector.h",
      "_mm512_div_ps(t, _mm512_add_ps(set1(1.0f), exp_16(minus_t)));",
      "_mm512_mul_ps(t, _mm512_div_ps(set1(1.0f), _mm512_add_ps(set1(1.0f), exp_16(minus_t))));", (ISA,)),
+    ("isa", "AVX-512 takes the last of four entries of IQ2_S", AVX512 + "look_up.h",
+     "_mm512_add_epi8(quad, and_bytes(index, 3))", "_mm512_add_epi8(quad, and_bytes(quad, 3))", (ISA,)),
     ("isa", "AVX2 rounds activations towards zero", "cpp/kernels/avx2/elementwise.cpp",
      "_mm256_cvtps_epi32(_mm256_mul", "_mm256_cvttps_epi32(_mm256_mul", (ISA,)),
     ("isa", "scalar RMS norm without fused multiply-add", SCALAR + "elementwise.cpp",

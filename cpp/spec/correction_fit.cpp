@@ -6,7 +6,8 @@ namespace expertree {
 namespace {
 
 constexpr double kKeepPass = 0.98;
-constexpr double kTrustedPasses = 4.0;  // that the prior counts for
+constexpr double kTrustedPasses = 4.0;  // that the scale believed before counts for
+constexpr double kTrustedWaits = 1.0;   // the same of the wait, about which passes of like sizes say little
 constexpr double kMostScale = 8.0;      // and its inverse: beyond it something else is wrong
 
 }  // namespace
@@ -27,7 +28,7 @@ void CorrectionFit::add(double predicted, double seconds) {
   y_ = kKeepPass * y_ + more;
   xy_ = kKeepPass * xy_ + predicted * more;
   const double a = xx_ + prior_square_;
-  const double b = n_ + kTrustedPasses;
+  const double b = n_ + kTrustedWaits;
   const double determinant = a * b - x_ * x_;
   wait_ = prior_wait_ + (determinant > 0.0 ? (a * y_ - x_ * xy_) / determinant : 0.0);
   // Never less than nothing, nor more than all that passes took.

@@ -14,6 +14,15 @@ extern const uint8_t kGridIQ3_XXS[2][256];
 extern const uint8_t kGridIQ3_S[2][512];
 extern const uint8_t kGridIQ1[2][2048];
 
+// The high bytes once more, for look-ups in registers. An entry's codes have an even number of ones, so that its low byte
+// tells whether element 4 is 1 or 2, if it is either. But for that, the high bytes rise through 54 values, by one of them
+// at most within four indices from a multiple of 4.
+struct GridSteps {
+  uint8_t quads[256];  // 4 times the place of the first's value, plus how many of the four have the next
+  uint8_t values[64];  // by place; bits 0 and 1 are the other way round where the low byte has an odd number of ones
+};
+extern const GridSteps kStepsIQ2_S;
+
 // The values, by place. IQ1 adds or subtracts 1/8 (kept as integers: 8 times the value).
 constexpr int8_t kIQ2Values[4] = {8, 25, 43, 0};
 constexpr int8_t kIQ3_XXSValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};

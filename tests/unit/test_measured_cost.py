@@ -139,7 +139,7 @@ def test_what_is_waited_once_is_no_price_of_an_expert() -> None:
     for _ in range(300):
         n_experts, n = int(rng.integers(6, 90)), int(rng.integers(1, 9))
         said = 1e-3 * n_experts
-        waited = (5e-3 + said / 3) * float(rng.uniform(0.8, 1.2))
+        waited = (5e-3 + said / 3) * float(rng.uniform(0.95, 1.05))
         predicted = cost.base_seconds(n) + cost.correction * said
         cost.record(n, 0, 0, 2e-3 + waited, wait=waited, predicted=predicted)
     assert cost.correction == approx(1 / 3, rel=0.1)

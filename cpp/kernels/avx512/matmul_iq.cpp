@@ -44,9 +44,10 @@ class RowsFormat {
   ExpandRows expand_;
 };
 
-constexpr Shape kSmall{16, 16, true, 16, false};  // values up to 15; scales are not negative: (int16, 0) is int32
-constexpr Shape kBy16{16, 16, false, kGridOffset, false};  // up to 63, a scale per 16 elements
-constexpr Shape kBy32{32, 32, false, kGridOffset, false};  // a scale per 32
+// Values up to 15; scales are not negative: (int16, 0) is int32.
+constexpr Shape kSmall{16, 16, true, OddGroupsOf4::kOffset, false};
+constexpr Shape kBy16{16, 16, false, GroupsOf8::kOffset, false};  // up to 63, a scale per 16 elements
+constexpr Shape kBy32{32, 32, false, GroupsOf8::kOffset, false};  // a scale per 32
 
 // As plain code does it.
 template <typename Block>
@@ -131,21 +132,16 @@ inline void join_parts(const __m512i (&part)[8], __m512i (&out)[8]) {
 }
 
 // Opens the rows' blocks unit by unit (IQ2: two rows at a time), puts their elements in order, turns rows into lanes.
-template <typename Grid, int kOffset>
+template <typename Grid>
 void expand_grid(const std::byte* p, int64_t stride, Panel256* panel) {
   constexpr int kParts = Grid::kParts;
   constexpr int kUnitRows = kParts / 4;
   constexpr int kLanes16 = 4 / kUnitRows;  // 128-bit lanes of a row
   alignas(64) uint8_t joined[kPanelRows / kUnitRows][kParts][64];
   for (int r = 0; r < kPanelRows; r += kUnitRows) {
-    GridUnit<kParts> unit;
-    Grid::open(p + r * stride, p + (r + kUnitRows - 1) * stride, &unit);
-    __m512i ordered[kParts];
-    if (kOffset != kGridOffset) {
-      const __m512i excess = _mm512_set1_epi8(kGridOffset - kOffset);
-      for (int e = 0; e < kParts; ++e) unit.part[e] = _mm512_sub_epi8(unit.part[e], excess);
-    }
-    join_parts(unit.part, ordered);
+    __m512i part[kParts], ordered[kParts];
+    Grid::open(Grid::read(p + r * stride, p + (r + kUnitRows - 1) * stride), part);
+    join_parts(part, ordered);
     for (int i = 0; i < kParts; ++i) _mm512_store_si512(joined[r / kUnitRows][i], ordered[i]);
   }
   const auto chunk_at = [&](int r, int chunk) {
@@ -169,7 +165,8 @@ void matmul_plain(const MatmulArgs& args) {
 
 template <typename Grid, Shape kShape>
 void matmul_grid(const MatmulArgs& args) {
-  matmul(args, RowsFormat<kShape>(sizeof(typename Grid::Block), expand_grid<Grid, kShape.offset>));
+  static_assert(kShape.offset == Grid::kOffset);
+  matmul(args, RowsFormat<kShape>(sizeof(typename Grid::Block), expand_grid<Grid>));
 }
 
 }  // namespace

@@ -37,27 +37,27 @@ void cut_into_parts(const int8_t* q, int64_t n, int8_t* out) {
   for (int i = 0; i < kParts; ++i) _mm512_store_si512(out + 64 * bits[i], v[i]);
 }
 
-// A sum per dword, times its scale. x has the unit's activations in parts; start is -kGridOffset times the sums of q over
-// each dword's elements or, with scales of 16, a quarter of that for each 16: it fits in 16 bits.
+// A sum per dword, times its scale. x has the unit's activations in parts; start is -kOffset times the sums of q over each
+// dword's elements or, with scales of 16, a quarter of that for each 16: it fits in 16 bits.
 template <typename Grid>
-inline __m512i unit_product(const GridUnit<Grid::kParts>& unit, const int8_t* x, const int32_t* start) {
+inline __m512i unit_product(const __m512i (&part)[Grid::kParts], __m512i scale, const int8_t* x, const int32_t* start) {
   if constexpr (Grid::kScaleOf16) {  // pairs of products fit in 16 bits
-    const __m512i scale4 = _mm512_slli_epi16(unit.scale, 2);
+    const __m512i scale4 = _mm512_slli_epi16(scale, 2);
     __m512i total[2] = {_mm512_dpwssd_epi32(_mm512_setzero_si512(), scale4, _mm512_load_si512(start)),
                         _mm512_setzero_si512()};
 #pragma GCC unroll 8
     for (int e = 0; e < Grid::kParts; ++e) {
-      const __m512i pairs = _mm512_maddubs_epi16(unit.part[e], _mm512_load_si512(x + 64 * e));
-      total[e % 2] = _mm512_dpwssd_epi32(total[e % 2], pairs, unit.scale);
+      const __m512i pairs = _mm512_maddubs_epi16(part[e], _mm512_load_si512(x + 64 * e));
+      total[e % 2] = _mm512_dpwssd_epi32(total[e % 2], pairs, scale);
     }
     return _mm512_add_epi32(total[0], total[1]);
   } else {
     __m512i sum[2] = {_mm512_load_si512(start), _mm512_setzero_si512()};
 #pragma GCC unroll 8
     for (int e = 0; e < Grid::kParts; ++e) {
-      sum[e % 2] = _mm512_dpbusd_epi32(sum[e % 2], unit.part[e], _mm512_load_si512(x + 64 * e));
+      sum[e % 2] = _mm512_dpbusd_epi32(sum[e % 2], part[e], _mm512_load_si512(x + 64 * e));
     }
-    return _mm512_mullo_epi32(_mm512_add_epi32(sum[0], sum[1]), unit.scale);
+    return _mm512_mullo_epi32(_mm512_add_epi32(sum[0], sum[1]), scale);
   }
 }
 
@@ -89,6 +89,13 @@ struct GridStream {
     inline __attribute__((always_inline)) void add_row(const std::byte* group, int64_t stride, int r, int n,
                                                        const Ahead& ahead) {
       const std::byte* p = group + r * stride;
+      const auto read = [&](int first) __attribute__((always_inline)) {
+        const std::byte* block = p + first * kBytes;
+        ahead.reading(block - group, kUnitBlocks * kBytes);
+        return Grid::read(block, first + 1 < n ? block + kBytes : block);
+      };
+      // The next unit is looked up before this one is multiplied: each has what the other's instructions wait for.
+      GridCodes next = read(0);
       for (int b = 0; b < n; b += 4 * kUnitBlocks) {
         __m512i product[kColumns][4];
 #pragma GCC unroll 4
@@ -98,12 +105,12 @@ struct GridStream {
             for (int c = 0; c < kColumns; ++c) product[c][u] = _mm512_setzero_si512();
             continue;
           }
-          const std::byte* block = p + first * kBytes;
-          ahead.reading(block - group, kUnitBlocks * kBytes);
-          GridUnit<Grid::kParts> unit;
-          Grid::open(block, first + 1 < n ? block + kBytes : block, &unit);
+          const GridCodes codes = next;
+          if (first + kUnitBlocks < n) next = read(first + kUnitBlocks);
+          __m512i part[Grid::kParts];
+          Grid::open(codes, part);
           for (int c = 0; c < kColumns; ++c)
-            product[c][u] = unit_product<Grid>(unit, q[c] + first * 256, start[c][first / kUnitBlocks]);
+            product[c][u] = unit_product<Grid>(part, codes.scale, q[c] + first * 256, start[c][first / kUnitBlocks]);
         }
         for (int c = 0; c < kColumns; ++c) store_sums(product[c], sums[c][r] + b);
       }
@@ -130,13 +137,13 @@ struct GridStream {
    private:
     static inline void prepare_start(__m512i sums16, int32_t* out) {
       if constexpr (Grid::kScaleOf16) {
-        _mm512_store_si512(out, _mm512_mullo_epi16(sums16, _mm512_set1_epi16(-kGridOffset / 4)));
+        _mm512_store_si512(out, _mm512_mullo_epi16(sums16, _mm512_set1_epi16(-Grid::kOffset / 4)));
       } else if constexpr (kUnitBlocks == 2) {  // a dword is 32 elements
         const __m512i sums = _mm512_madd_epi16(sums16, _mm512_set1_epi16(1));
-        _mm512_store_si512(out, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-kGridOffset)));
+        _mm512_store_si512(out, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-Grid::kOffset)));
       } else {  // 16
         const __m512i sums = _mm512_cvtepi16_epi32(_mm512_castsi512_si256(sums16));
-        _mm512_store_si512(out, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-kGridOffset)));
+        _mm512_store_si512(out, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-Grid::kOffset)));
       }
     }
 
