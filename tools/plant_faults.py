@@ -55,6 +55,8 @@ PROFILE = "tests/unit/test_profile.py"
 PROFILE_FILES = "tests/unit/test_profile_files.py"
 VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
+VRAM_DENSE = "tests/cuda/test_vram_dense.py"
+DEVICE_DENSE = "tests/cuda/test_device_dense.py"
 REPORT = "tests/unit/test_report.py"
 REPORT_PAGE = "tests/unit/test_report_page.py"
 LIVE = "tests/unit/test_live_view.py"
@@ -237,6 +239,21 @@ FAULTS = [Fault(*row) for row in (
      "upload(to.biases[m], matrix.biases, matrix.rows)", (VRAM,)),
     ("device", "a batch larger than its buffers is not cut", "cpp/model/device_mixture.cpp",
      "if (!step.has_room(n_pending + n)) {", "if (!step.has_room(n)) {", (VRAM,)),
+    ("device", "a call's inputs are taken for quantised since the call before", "cuda/runtime/cuda_dense.cpp",
+     "  std::fill_n(has_form_, kRowForms, false);\n", "", (DEVICE_DENSE,)),
+    ("device", "biases of dense matrices stay behind", "cuda/runtime/cuda_dense.cpp",
+     "w.scale, device_.biases[m]};", "w.scale, nullptr};", (VRAM_DENSE,)),
+    ("device", "pieces of a matrix are packed from its first row on", "cuda/kernels/pack_rows.cu",
+     "args.layout.offset[p] += first * args.layout.row_bytes[p]", "args.layout.offset[p] += 0", (DEVICE_DENSE,)),
+    ("device", "experts go there before dense parts", "cpp/model/open_vram.cpp",
+     "from.place(budget - std::min(budget, from.experts.least_bytes))",
+     "from.place(budget - std::min(budget, from.experts.all_bytes))", (VRAM_DENSE,)),
+    ("device", "a part goes there if one of its formats has kernels", "cpp/model/dense_parts.cpp",
+     "return std::ranges::all_of(part.matrices", "return std::ranges::any_of(part.matrices", (VRAM_DENSE,)),
+    ("device", "outputs that come in several calls lie one over the other", "cpp/model/products.cpp",
+     "product.y + (first + r) * product.y_stride", "product.y + r * product.y_stride", (VRAM_DENSE,)),
+    ("device", "a device that is lost to products is not lost to experts", "cpp/model/forward.cpp",
+     "    m_.share_loss();\n", "", (VRAM_DENSE,)),
     ("paging", "the simulation forgets to tell the policy of hits", "cpp/experts/cache_simulation.cpp",
      "    cache->use(key);\n", "    if (cache->find(key) < 0) cache->use(key);\n", (PAGER,)),
     ("record", "a damaged record is taken", "python/expertree/expert_record.py",

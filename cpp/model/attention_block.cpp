@@ -59,7 +59,7 @@ void Forward::attention(const Chunk& chunk, int64_t layer) {
   output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
   const CpuBackend::Product out[] = {
       {w.attention.output, output_.data(), h_.n_embd, data_or_null(w.attention.output_bias)}};
-  backend_.matmul(attended_, out);
+  products_.matmul(attended_, out);
   if (h_.attention_output_scale != 1.0) {
     for (float& x : output_) x = x * static_cast<float>(h_.attention_output_scale);
   }
@@ -78,7 +78,7 @@ void Forward::project(const Chunk& chunk, int64_t layer) {
     attention_gate_.resize(static_cast<size_t>(chunk.n * a.gate.rows));
     in.push_back({a.gate, attention_gate_.data(), a.gate.rows, data_or_null(a.gate_bias)});
   }
-  backend_.matmul(normed_, in);
+  products_.matmul(normed_, in);
   if (!a.v.present()) v_ = k_;
   if (h_.qkv_limit > 0.0) {
     for (std::vector<float>* x : {&q_, &k_, &v_}) clamp(static_cast<float>(h_.qkv_limit), x);

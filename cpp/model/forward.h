@@ -67,6 +67,7 @@ class Forward {
   };
 
   const LayerWeights& weights(int64_t layer) const { return m_.weights_.layers[static_cast<size_t>(layer)]; }
+  void run_all(std::span<const SequencePass> sequences);
   static void size_result(const Model& model, const SequencePass& pass);
   void run_chunk(const Chunk& chunk);
   void embed(const Chunk& chunk);
@@ -113,7 +114,8 @@ class Forward {
   void mixture_with_device(const Chunk& chunk, int64_t layer, std::span<const int32_t> used);
   void run_on_device(VramStep& step, Activations& inputs, std::span<const int32_t> experts);
   void gather_from_device(VramStep& step);
-  void run_beside(const Chunk& chunk, int64_t layer);
+  void begin_beside(const Chunk& chunk, int64_t layer);
+  void end_beside(const Chunk& chunk, int64_t layer);
   void run_experts(const MoeWeights& w, Activations& inputs, std::span<const int32_t> experts);
   void sum_experts(const Chunk& chunk, const MoeWeights& w);
 
@@ -127,6 +129,7 @@ class Forward {
   Model& m_;
   const HyperParameters& h_;
   CpuBackend& backend_;
+  Products& products_;
 
   std::unique_ptr<DeltaNet> delta_net_;  // nullptr: the model has no such layers
   std::unique_ptr<ShortConv> short_conv_;
@@ -155,6 +158,7 @@ class Forward {
   Activations expert_input_;      // [n][n_embd], or [n * n_used][n_embd] weighted, where it is not normed_
   std::vector<float> outputs_;    // [n * n_used][n_embd], each expert's output kept apart
   std::vector<float> shared_gate_;  // [n]
+  bool beside_on_device_ = false;  // what runs beside the experts
   std::vector<int32_t> group_begin_, group_rows_, group_slots_;  // rows and slots by expert
   std::vector<int32_t> on_device_;  // experts of the batch that runs on a device, in the order of its outputs
   Activations guessed_;                // [n][n_embd] what the next layer's router is asked about

@@ -59,6 +59,7 @@ NB_MODULE(_core, m) {
   expertree::bind_joint_step(m);
   expertree::bind_merge_experts(m);
   nb::module_ testing = m.def_submodule("_testing", "Parts of the core, exposed for tests; not a public interface.");
+  expertree::bind_testing_dense(testing);
   expertree::bind_testing_device(testing);
   expertree::bind_testing_drafters(testing);
   expertree::bind_testing_io(testing);

@@ -1,0 +1,82 @@
+// Products of a model's dense matrices, each where the matrix lies: on a device, or on the CPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cpp/backend/cpu_backend.h"
+#include "cpp/backend/device.h"
+#include "cpp/model/dense_parts.h"
+
+namespace expertree {
+
+struct ProductStats {
+  int64_t n_products = 0;  // on the device
+  int64_t n_errors = 0;
+  int64_t wait_us = 0;  // for outputs
+  bool is_lost = false;  // the device failed and is left alone
+};
+
+// One thread at a time; stats() from any.
+class Products {
+ public:
+  explicit Products(CpuBackend& backend) : backend_(backend) {}
+
+  // Copies the plan's parts to the device; `check_stop`, called between matrices, may throw. Throws kOutOfMemory, kDevice.
+  void place(Device& device, const DensePlan& plan, std::span<const DensePart> parts,
+             const std::function<void()>& check_stop);
+
+  // As CpuBackend::matmul. What the device has runs there beside what the CPU has. The device's errors are thrown, and
+  // what it holds stays; when it is lost the CPU runs all from the next call on.
+  void matmul(Activations& x, std::span<const CpuBackend::Product> products);
+
+  // Begins y = down . unit(gate . x, up . x) for all rows of x, if the device has it; else false. No other call before it
+  // is ended.
+  bool begin_feed_forward(const FeedForwardWeights& w, const Activations& x);
+  // y: [rows of x][down.rows]
+  void end_feed_forward(float* y);
+
+  // The device is lost: somebody else has found out.
+  void give_up() noexcept;
+  bool is_lost() const;
+  ProductStats stats() const;
+
+ private:
+  struct Placed {
+    int32_t matrix;  // on the device
+    const float* bias;
+  };
+
+  int32_t place_of(const WeightMatrix& w, const float* bias) const;
+  void run_there(const Activations& x, int64_t first, int64_t n, std::span<const CpuBackend::Product> products);
+  void copy_outputs(const float* outputs, int64_t first, int64_t n, std::span<const CpuBackend::Product> products);
+  const float* wait(int64_t n_products);
+  // Calls the device.
+  template <typename Function>
+  auto guarded(const Function& function) -> decltype(function()) {
+    try {
+      return function();
+    } catch (...) {
+      recover();
+      throw;
+    }
+  }
+  void recover() noexcept;
+
+  CpuBackend& backend_;
+  std::unique_ptr<DeviceDense> dense_;  // nullptr: nothing is on a device
+  std::unordered_map<const std::byte*, Placed> placed_;  // by where the matrix lies in RAM
+  int64_t max_rows_ = 0;
+  int64_t max_outputs_ = 0;
+  int64_t n_pending_ = 0;  // floats of the outputs of a feed-forward part
+  std::vector<CpuBackend::Product> here_, there_;  // of one call
+  mutable std::mutex stats_mutex_;
+  ProductStats stats_;
+};
+
+}  // namespace expertree
