@@ -49,6 +49,7 @@ void Forward::leave_keys_values(const Chunk& chunk, int64_t layer) {
 
 void Forward::attention(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
+  if (attention_on_device(chunk, layer)) return add_to_residual(chunk, w.post_attention_norm);
   leave_keys_values(chunk, layer);
   if (h_.is_latent()) {
     latent_attention(chunk, layer);
@@ -146,6 +147,10 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
       write_cache_row(backend_.kernels(), value, p.head_dim_v, types.values, state.value(layer, head, cell));
     }
   });
+  for (const Piece& piece : chunk.pieces) {
+    const SequenceState& state = *piece.pass.state;
+    if (state.device_cells() != nullptr) state.device_cells()->changed(layer, state.cell(piece.begin));
+  }
 }
 
 // attended_ times sigmoid(gate), element by element.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cpp/model/attention_plan.h"
+
 namespace expertree {
 namespace {
 
@@ -9,6 +11,7 @@ using Kind = DensePart::Kind;
 
 // Outputs of one call beyond this come in several ones.
 constexpr int64_t kOutputFloats = int64_t{4} << 20;
+constexpr int64_t kMostTails = int64_t{1} << 18;  // of attention's rows: 512 nodes in a chain beside another one
 
 void add_present(std::initializer_list<DensePart::Matrix> matrices, DensePart* part) {
   for (const DensePart::Matrix& m : matrices) {
@@ -58,10 +61,20 @@ void add_part(const DensePart& part, DeviceDensePlan* plan) {
   grow(&plan->max_outputs, std::min(plan->max_rows * width, std::max(width, kOutputFloats)));
 }
 
-DeviceDensePlan empty_plan(GatedUnit unit, int64_t max_rows) {
+void add_attention(const DenseModel& model, int64_t layer, int32_t first, DeviceDensePlan* plan) {
+  const HyperParameters& h = model.h;
+  plan->attention.push_back(device_attention(h, model.weights.layers[static_cast<size_t>(layer)], layer, first));
+  const DeviceAttentionLayer& a = plan->attention.back();
+  grow(&plan->max_outputs, plan->max_rows * (h.n_embd + a.k_width() + a.v_width()));
+  plan->n_cells = model.n_cells;
+  plan->max_pairs = std::max(h.n_rot, h.n_rot_windowed) / 2;
+  plan->max_tails = kMostTails;
+}
+
+DeviceDensePlan empty_plan(const DenseModel& model) {
   DeviceDensePlan plan;
-  plan.unit = unit;
-  plan.max_rows = max_rows;
+  plan.unit = model.h.unit;
+  plan.max_rows = model.max_rows;
   return plan;
 }
 
@@ -105,9 +118,9 @@ bool runs_on(const Device& device, const DensePart& part) {
   });
 }
 
-DensePlan place_parts(const Device& device, GatedUnit unit, std::span<const DensePart> parts, int64_t max_rows,
+DensePlan place_parts(const Device& device, const DenseModel& model, std::span<const DensePart> parts,
                       uint64_t room_bytes) {
-  DensePlan plan{empty_plan(unit, max_rows), {}, 0};
+  DensePlan plan{empty_plan(model), {}, std::vector<int32_t>(static_cast<size_t>(model.h.n_layers), -1), 0};
   for (const DensePart& part : parts) {
     plan.first.push_back(-1);
     if (!runs_on(device, part)) continue;
@@ -119,14 +132,26 @@ DensePlan place_parts(const Device& device, GatedUnit unit, std::span<const Dens
     plan.device = std::move(with);
     plan.bytes = bytes;
   }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int64_t layer = parts[p].layer;
+    if (parts[p].kind != Kind::kAttention || plan.first[p] < 0) continue;
+    if (!why_not_attention(model.h, layer, model.types).empty()) continue;
+    DeviceDensePlan with = plan.device;
+    add_attention(model, layer, plan.first[p], &with);
+    const uint64_t bytes = device.dense_bytes(with);
+    if (bytes > room_bytes) continue;
+    plan.attention[static_cast<size_t>(layer)] = static_cast<int32_t>(plan.device.attention.size());
+    plan.device = std::move(with);
+    plan.bytes = bytes;
+  }
   return plan;
 }
 
-uint64_t least_dense_bytes(const Device& device, GatedUnit unit, std::span<const DensePart> parts, int64_t max_rows) {
+uint64_t least_dense_bytes(const Device& device, const DenseModel& model, std::span<const DensePart> parts) {
   uint64_t least = 0;
   for (const DensePart& part : parts) {
     if (!runs_on(device, part)) continue;
-    DeviceDensePlan plan = empty_plan(unit, max_rows);
+    DeviceDensePlan plan = empty_plan(model);
     add_part(part, &plan);
     const uint64_t bytes = device.dense_bytes(plan);
     if (least == 0 || bytes < least) least = bytes;

@@ -31,7 +31,7 @@ struct DeviceUse {
 };
 
 // A row for each kind of part and each place where some of it is. Experts on the device: those that find room there.
-std::vector<PlacedPart> placed_parts(const Device& device, std::span<const DensePart> parts, const DensePlan& dense,
-                                     const ExpertIndex& index, const VramPlan& experts);
+std::vector<PlacedPart> placed_parts(const Device& device, const DenseModel& model, std::span<const DensePart> parts,
+                                     const DensePlan& dense, const VramPlan& experts);
 
 }  // namespace expertree

@@ -110,6 +110,7 @@ void Forward::run_chunk(const Chunk& chunk) {
   });
   embed(chunk);
   rotary_angles(chunk);
+  prepare_device_rows(chunk);
   for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
     chunk.check_stop();
     tap(chunk, layer);

@@ -9,6 +9,7 @@
 
 #include "cpp/backend/activations.h"
 #include "cpp/experts/vram_step.h"
+#include "cpp/model/attention_rows.h"
 #include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
 #include "cpp/model/short_conv.h"
@@ -78,6 +79,10 @@ class Forward {
 
   void mix(const Chunk& chunk, int64_t layer);
   void attention(const Chunk& chunk, int64_t layer);
+  void prepare_device_rows(const Chunk& chunk);
+  bool attention_on_device(const Chunk& chunk, int64_t layer);
+  void gather_cells(const Chunk& chunk, int64_t layer);
+  void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
   void leave_keys_values(const Chunk& chunk, int64_t layer);
   void gate_attention(int64_t n, int64_t width);
   void project(const Chunk& chunk, int64_t layer);
@@ -141,6 +146,12 @@ class Forward {
   std::vector<float> q_, k_, v_;  // [n][projection]
   std::vector<float> attention_gate_;  // [n][n_heads * head_dim_v]
   std::vector<std::pair<int64_t, int64_t>> attention_tasks_;  // first row, number of rows
+  AttentionRows device_rows_;
+  bool use_device_rows_ = false;  // attention of the chunk may run on a device
+  std::vector<int32_t> first_seen_;  // [n]
+  std::vector<float> query_scales_;  // [n]
+  std::vector<CellFill> fills_;      // cells that the device lacks, one entry a piece
+  std::vector<float> filled_;        // keys and values of all of them
   Activations attended_;          // [n][n_heads * head_dim_v]
   Activations compressed_;        // latent attention: [n][q_rank], then [n * n_heads][n_nope]
   Activations latent_values_;     // [n * n_heads][kv_rank]

@@ -97,7 +97,8 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   const auto check_stop = [&] {
     if (progress) progress(model->weight_bytes(), model->weight_bytes());
   };
-  model->open_vram(options.vram, options.experts, check_stop);
+  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model->default_context();
+  model->open_vram(options.vram, options.experts, n_ctx, check_stop);
   return model;
 }
 

@@ -156,8 +156,11 @@ class Model {
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
   void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
-  void open_vram(const VramOptions& options, const PagerOptions& experts, const std::function<void()>& check_stop);
-  void make_vram(const VramOptions& options, const PagerOptions& experts, const std::function<void()>& check_stop);
+  // n_ctx: of the session whose keys and values a device is to hold.
+  void open_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
+                 const std::function<void()>& check_stop);
+  void make_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
+                 const std::function<void()>& check_stop);
   // After an error: a device that is lost to experts or to products is lost to both.
   void share_loss() noexcept;
 

@@ -38,25 +38,23 @@ struct Candidates {
   const Device& device;
   VramPlan experts;
   std::vector<DensePart> parts;
-  GatedUnit unit;
+  DenseModel dense;
   uint64_t least_bytes = 0;
   uint64_t all_bytes = 0;
 
-  DensePlan place(uint64_t room_bytes) const {
-    return place_parts(device, unit, parts, Forward::kChunkRows, room_bytes);
-  }
+  DensePlan place(uint64_t room_bytes) const { return place_parts(device, dense, parts, room_bytes); }
   bool has_experts() const { return !experts.device.slot_bytes.empty(); }
 };
 
-Candidates find_candidates(const Device& device, VramPlan experts, std::vector<DensePart> parts, GatedUnit unit) {
-  Candidates found{device, std::move(experts), std::move(parts), unit};
+Candidates find_candidates(const Device& device, VramPlan experts, std::vector<DensePart> parts,
+                           const DenseModel& model) {
+  Candidates found{device, std::move(experts), std::move(parts), model};
   const uint64_t dense = found.place(kAllExperts).bytes;
   if (!found.has_experts() && dense == 0) {
     throw Error(ErrorCode::kUnsupported, "the GPU runs none of the formats that this model has; leave --vram out");
   }
   found.all_bytes = found.experts.all_bytes + dense;
-  found.least_bytes = found.has_experts() ? found.experts.least_bytes
-                                          : least_dense_bytes(device, unit, found.parts, Forward::kChunkRows);
+  found.least_bytes = found.has_experts() ? found.experts.least_bytes : least_dense_bytes(device, model, found.parts);
   return found;
 }
 
@@ -93,7 +91,7 @@ Choice choose_for(const Candidates& from, const VramOptions& options, uint64_t f
 
 }  // namespace
 
-void Model::make_vram(const VramOptions& options, const PagerOptions& experts,
+void Model::make_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
                       const std::function<void()>& check_stop) {
   if (backend_->mode() == ActivationMode::kReference) {
     throw Error(ErrorCode::kInvalidRequest, "the GPU runs products on int8 activations; leave out --vram, or f32");
@@ -102,8 +100,9 @@ void Model::make_vram(const VramOptions& options, const PagerOptions& experts,
   const DeviceInfo info = device->info();
   std::vector<DensePart> parts;
   if (!options.experts_only) parts = dense_parts(h_, weights_);
+  const DenseModel model{h_, weights_, cache_types_, Forward::kChunkRows, n_ctx + SequenceState::kTreeCells};
   const Candidates found = find_candidates(
-      *device, vram_shapes(*device, weights_.experts, vram_model(h_, weights_), options.max_pairs), parts, h_.unit);
+      *device, vram_shapes(*device, weights_.experts, vram_model(h_, weights_), options.max_pairs), parts, model);
   const auto copy = [this](std::byte* to, const std::byte* from, uint64_t size) {
     constexpr uint64_t kPiece = uint64_t{256} << 10;
     const uint64_t n_pieces = (size + kPiece - 1) / kPiece;
@@ -126,7 +125,7 @@ void Model::make_vram(const VramOptions& options, const PagerOptions& experts,
                      choice.dense.bytes,
                      found.all_bytes,
                      found.least_bytes,
-                     placed_parts(*device, parts, choice.dense, weights_.experts, choice.experts)};
+                     placed_parts(*device, model, parts, choice.dense, choice.experts)};
       return;
     } catch (const Error& error) {
       // Free memory may be in pieces: what is wanted "auto" is tried with less.
@@ -136,11 +135,11 @@ void Model::make_vram(const VramOptions& options, const PagerOptions& experts,
   }
 }
 
-void Model::open_vram(const VramOptions& options, const PagerOptions& experts,
+void Model::open_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
                       const std::function<void()>& check_stop) {
   if (options.budget_bytes == 0) return;
   try {
-    make_vram(options, experts, check_stop);
+    make_vram(options, experts, n_ctx, check_stop);
   } catch (const Error& error) {
     if (!options.automatic) throw;
     vram_note_ = error.what();

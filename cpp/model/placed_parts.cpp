@@ -1,10 +1,13 @@
 // Where the parts of a model are, for people.
 #include <algorithm>
 
+#include "cpp/model/attention_plan.h"
 #include "cpp/model/device_use.h"
 
 namespace expertree {
 namespace {
+
+constexpr const char* kCells = "KV cache";
 
 std::string formats_without_kernels(const Device& device, const DensePart& part) {
   std::string names;
@@ -39,6 +42,19 @@ void add_dense(const Device& device, const DensePart& part, bool on_device, std:
   add(rows, std::move(row));
 }
 
+// Keys and values of a layer with attention.
+void add_cells(const DenseModel& model, int64_t layer, const DensePlan& dense, std::vector<PlacedPart>* rows) {
+  const LayerParameters& p = model.h.layer(layer);
+  const int64_t cell = p.n_kv_heads * (cache_row_bytes(model.types.keys, p.head_dim_k) +
+                                       (model.h.is_latent() ? 0 : cache_row_bytes(model.types.values, p.head_dim_v)));
+  const bool is_there = dense.attention[static_cast<size_t>(layer)] >= 0;
+  const std::string why = why_not_attention(model.h, layer, model.types);
+  add(rows, {kCells, is_there, 1, 0, static_cast<uint64_t>(cell * model.n_cells),
+             is_there      ? ""
+             : why.empty() ? "no room on the GPU"
+                           : why});
+}
+
 void add_experts(const VramPlan& plan, const ExpertIndex& index, std::vector<PlacedPart>* rows) {
   for (size_t l = 0; l < index.size(); ++l) {
     const ExpertLayer& layer = index[l];
@@ -58,13 +74,18 @@ void add_experts(const VramPlan& plan, const ExpertIndex& index, std::vector<Pla
 
 }  // namespace
 
-std::vector<PlacedPart> placed_parts(const Device& device, std::span<const DensePart> parts, const DensePlan& dense,
-                                     const ExpertIndex& index, const VramPlan& experts) {
+std::vector<PlacedPart> placed_parts(const Device& device, const DenseModel& model, std::span<const DensePart> parts,
+                                     const DensePlan& dense, const VramPlan& experts) {
+  const ExpertIndex& index = model.weights.experts;
   std::vector<PlacedPart> rows;
   for (size_t p = 0; p < parts.size(); ++p) add_dense(device, parts[p], dense.first[p] >= 0, &rows);
+  for (const DensePart& part : parts) {
+    if (part.kind == DensePart::Kind::kAttention) add_cells(model, part.layer, dense, &rows);
+  }
   add_experts(experts, index, &rows);
   for (PlacedPart& row : rows) {
-    for (const DensePart& part : parts) row.n_all += row.name == name_of(part.kind) ? 1 : 0;
+    const std::string of = row.name == kCells ? name_of(DensePart::Kind::kAttention) : row.name;
+    for (const DensePart& part : parts) row.n_all += of == name_of(part.kind) ? 1 : 0;
     for (const ExpertLayer& layer : index) {
       if (row.name == "experts") row.n_all += std::ssize(layer.projections[kGate].experts);
     }

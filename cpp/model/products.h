@@ -11,6 +11,7 @@
 
 #include "cpp/backend/cpu_backend.h"
 #include "cpp/backend/device.h"
+#include "cpp/model/cell_pool.h"
 #include "cpp/model/dense_parts.h"
 
 namespace expertree {
@@ -20,6 +21,14 @@ struct ProductStats {
   int64_t n_errors = 0;
   int64_t wait_us = 0;  // for outputs
   bool is_lost = false;  // the device failed and is left alone
+};
+
+// Cells of a layer that a device lacks: keys [n][k_width], values [n][v_width].
+struct CellFill {
+  int64_t cell;  // in the pool
+  int64_t n;
+  const float* keys;
+  const float* values;
 };
 
 // One thread at a time; stats() from any.
@@ -40,6 +49,16 @@ class Products {
   bool begin_feed_forward(const FeedForwardWeights& w, const Activations& x);
   // y: [rows of x][down.rows]
   void end_feed_forward(float* y);
+
+  // Of the device's attentions that of a layer; -1: the CPU runs it.
+  int32_t attention_of(int64_t layer) const;
+  // Where sequences get cells for it; nullptr: there is none.
+  const std::shared_ptr<CellPool>& cells() const { return cells_; }
+  int64_t max_tails() const { return max_tails_; }
+  // Fills in what cells lack, then runs attention. The outputs, there until the next call: [n][n_embd], then the rows' keys
+  // and values, [n][k_width] and [n][v_width].
+  const float* attend(int32_t attention, const Activations& x, const DeviceAttentionRows& rows,
+                      std::span<const CellFill> fills);
 
   // The device is lost: somebody else has found out.
   void give_up() noexcept;
@@ -73,6 +92,9 @@ class Products {
   std::unordered_map<const std::byte*, Placed> placed_;  // by where the matrix lies in RAM
   int64_t max_rows_ = 0;
   int64_t max_outputs_ = 0;
+  int64_t max_tails_ = 0;
+  std::vector<int32_t> attention_;  // of each layer
+  std::shared_ptr<CellPool> cells_;
   int64_t n_pending_ = 0;  // floats of the outputs of a feed-forward part
   std::vector<CpuBackend::Product> here_, there_;  // of one call
   mutable std::mutex stats_mutex_;

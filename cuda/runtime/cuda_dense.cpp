@@ -17,9 +17,16 @@ uint64_t pinned_bytes(const DeviceDensePlan& plan) {
   return carver.used_bytes();
 }
 
+// Attention's memory lies behind the rest.
 DenseDevice carve_device(const DeviceDensePlan& plan, const DenseSizes& sizes, void* memory) {
   Carver carver(memory);
   return DenseDevice(plan, sizes, &carver);
+}
+
+AttentionDevice carve_attention(const DeviceDensePlan& plan, const DenseSizes& sizes, void* memory) {
+  Carver carver(memory);
+  DenseDevice(plan, sizes, &carver);
+  return AttentionDevice(plan, sizes.forms, &carver);
 }
 
 DensePinned carve_pinned(const DeviceDensePlan& plan, const DenseSizes& sizes, void* memory) {
@@ -31,7 +38,9 @@ DensePinned carve_pinned(const DeviceDensePlan& plan, const DenseSizes& sizes, v
 
 uint64_t CudaDense::device_bytes(const DeviceDensePlan& plan) {
   Carver carver(nullptr);
-  DenseDevice(plan, DenseSizes(plan), &carver);
+  const DenseSizes sizes(plan);
+  DenseDevice(plan, sizes, &carver);
+  AttentionDevice(plan, sizes.forms, &carver);
   return carver.used_bytes();
 }
 
@@ -41,11 +50,14 @@ CudaDense::CudaDense(const DeviceDensePlan& plan)
       device_memory_(allocate_device(device_bytes(plan))),
       pinned_memory_(allocate_pinned(pinned_bytes(plan))),
       device_(carve_device(plan, sizes_, device_memory_.get())),
+      attention_(carve_attention(plan, sizes_, device_memory_.get())),
       pinned_(carve_pinned(plan, sizes_, pinned_memory_.get())),
       stream_(make_stream()),
       done_(make_event()) {
   for (LoadBuffer& buffer : loads_) buffer.copied = make_event();
   upload_biases();
+  upload_attention_parameters();
+  CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
 }
 
 CudaDense::~CudaDense() { recover(); }
@@ -70,11 +82,7 @@ std::byte* CudaDense::send_buffer(int64_t size_bytes) {
 
 void CudaDense::upload_biases() {
   for (size_t m = 0; m < plan_.matrices.size(); ++m) {
-    if (device_.biases[m] == nullptr) continue;
-    const auto size = static_cast<size_t>(plan_.matrices[m].rows) * sizeof(float);
-    std::memcpy(load_buffer(), plan_.matrices[m].bias, size);
-    const std::byte* there = send_buffer(static_cast<int64_t>(size));
-    CUDA_CHECK(cudaMemcpyAsync(device_.biases[m], there, size, cudaMemcpyDeviceToDevice, stream_.get()));
+    upload(device_.biases[m], plan_.matrices[m].bias, plan_.matrices[m].rows);
     plan_.matrices[m].bias = nullptr;  // the caller's
   }
 }
@@ -135,24 +143,27 @@ float* CudaDense::take_outputs(int64_t rows) {
   return place;
 }
 
-void CudaDense::product(int32_t number) {
+void CudaDense::product_into(int32_t number, float* y) {
   const DenseMatrix w = matrix(number);
-  float* y = take_outputs(w.rows);
   CUDA_CHECK(launch_product(w, input_for(w.dtype), static_cast<int32_t>(n_rows_), y, w.rows, stream_.get()));
+}
+
+void CudaDense::product(int32_t number) {
+  product_into(number, take_outputs(shape(number).rows));
   CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
 }
 
-ProductInput CudaDense::hidden_for(DType dtype, int64_t n_ff) {
-  ProductInput hidden;
+ProductInput CudaDense::rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k) {
+  ProductInput rows;
   const int form = row_form(dtype);
   if (form < 0) {
-    hidden.f32 = device_.hidden;
-    hidden.f32_stride = n_ff;
-    return hidden;
+    rows.f32 = x;
+    rows.f32_stride = k;
+    return rows;
   }
-  hidden.q = int8_rows_at(device_.hidden_rows[form], n_rows_, n_ff, kFormBlocks[form]);
-  CUDA_CHECK(launch_quantize_rows(device_.hidden, n_ff, n_rows_, n_ff, kFormBlocks[form], hidden.q, stream_.get()));
-  return hidden;
+  rows.q = int8_rows_at(forms[form], n_rows_, k, kFormBlocks[form]);
+  CUDA_CHECK(launch_quantize_rows(x, k, n_rows_, k, kFormBlocks[form], rows.q, stream_.get()));
+  return rows;
 }
 
 void CudaDense::feed_forward(int32_t gate_number, int32_t up_number, int32_t down_number) {
@@ -168,7 +179,8 @@ void CudaDense::feed_forward(int32_t gate_number, int32_t up_number, int32_t dow
     CUDA_CHECK(launch_product(up, input_for(up.dtype), n_rows, device_.scratch, up.rows, stream));
     CUDA_CHECK(launch_gated_unit(unit, device_.hidden, device_.scratch, n_rows_ * gate.rows, device_.hidden, stream));
   }
-  CUDA_CHECK(launch_product(down, hidden_for(down.dtype, gate.rows), n_rows, y, down.rows, stream));
+  CUDA_CHECK(launch_product(down, rows_for(down.dtype, device_.hidden, device_.hidden_rows, gate.rows), n_rows, y,
+                            down.rows, stream));
   CUDA_CHECK(cudaEventRecord(done_.get(), stream));
 }
 

@@ -23,6 +23,8 @@ class CudaDense final : public DeviceDense {
   void begin(const float* x, int64_t n_rows, int64_t k) override;
   void product(int32_t matrix) override;
   void feed_forward(int32_t gate, int32_t up, int32_t down) override;
+  void attention(int32_t layer, const DeviceAttentionRows& rows) override;
+  void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) override;
   const float* wait() override;
   bool recover() noexcept override;
 
@@ -32,14 +34,32 @@ class CudaDense final : public DeviceDense {
     bool in_use = false;
   };
 
+  // Queries or keys of the call's rows.
+  struct Heads {
+    float* x;
+    int32_t n;
+    DeviceHeadNorm norm;
+    const float* weight;
+    const float* scale;  // [n_rows] or nullptr
+  };
+
   const DeviceMatrix& shape(int32_t matrix) const { return plan_.matrices[static_cast<size_t>(matrix)]; }
   DenseMatrix matrix(int32_t matrix) const;
   // A loading buffer that nothing reads any more, and, to the device, what was put there.
   std::byte* load_buffer();
   std::byte* send_buffer(int64_t size_bytes);
+  void upload(float* to, const float* from, int64_t n);
   void upload_biases();
+  void upload_attention_parameters();
   ProductInput input_for(DType dtype);
-  ProductInput hidden_for(DType dtype, int64_t n_ff);
+  // Rows of the call, [n_rows][k], as a matrix of this format reads them; forms: memory for what they are rounded to.
+  ProductInput rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k);
+  void product_into(int32_t matrix, float* y);
+  AttentionTables upload_tables(const DeviceAttentionRows& rows);
+  void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
+                     int64_t n_pairs);
+  void store_cells(int32_t layer, const int32_t* cells, int64_t n, const float* keys, const float* values);
+  void attend(int32_t layer, const DeviceAttentionRows& rows, const AttentionTables& tables);
   // The place of [n_rows][rows] further outputs.
   float* take_outputs(int64_t rows);
 
@@ -48,6 +68,7 @@ class CudaDense final : public DeviceDense {
   DeviceMemory device_memory_;
   PinnedMemory pinned_memory_;
   DenseDevice device_;
+  AttentionDevice attention_;
   DensePinned pinned_;
   Stream stream_;
   LoadBuffer loads_[kLoadBuffers];

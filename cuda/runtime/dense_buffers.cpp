@@ -18,6 +18,15 @@ DenseSizes::DenseSizes(const DeviceDensePlan& plan) {
     if (w.bias != nullptr) load_bytes = std::max(load_bytes, w.rows * static_cast<int64_t>(sizeof(float)));
     if (row_form(w.dtype) >= 0) forms[row_form(w.dtype)] = true;
   }
+  for (const DeviceAttentionLayer& layer : plan.attention) {
+    const auto vector_bytes = static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(layer.q_width(), layer.n_heads);
+    load_bytes = std::max({load_bytes, vector_bytes, cell_row_bytes(layer)});
+  }
+}
+
+int64_t cell_row_bytes(const DeviceAttentionLayer& layer) {
+  return (layer.k_width() + layer.v_width()) * static_cast<int64_t>(sizeof(float)) +
+         static_cast<int64_t>(sizeof(int32_t));
 }
 
 DenseDevice::DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {
@@ -42,6 +51,7 @@ DensePinned::DensePinned(const DeviceDensePlan& plan, const DenseSizes& sizes, C
   for (std::byte*& buffer : load) buffer = carver->take(sizes.load_bytes);
   inputs = carver->take<float>(plan.max_rows * plan.max_k);
   outputs = carver->take<float>(plan.max_outputs);
+  tables = carver->take(attention_table_bytes(plan));
 }
 
 }  // namespace expertree::cuda

@@ -7,6 +7,7 @@
 
 #include "cpp/backend/device_dense.h"
 #include "cuda/kernels/int8_rows.h"
+#include "cuda/runtime/attention_buffers.h"
 #include "cuda/runtime/formats.h"
 #include "cuda/runtime/owned.h"
 
@@ -36,12 +37,16 @@ struct DenseDevice {
   std::vector<std::byte*> matrices;
 };
 
+// What a cell of a layer takes on its way to the device: a key, a value, the cell's number.
+int64_t cell_row_bytes(const DeviceAttentionLayer& layer);
+
 struct DensePinned {
   DensePinned(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver);
 
   std::byte* load[kLoadBuffers];
   float* inputs;
   float* outputs;
+  std::byte* tables;
 };
 
 }  // namespace expertree::cuda

@@ -46,10 +46,10 @@ class Model:
         record: remember how often experts are used, and what they cost, for the next start: a path, True for a file in
             the cache folder, False for no. Read when the model is loaded, written by `save_record` and `close`.
         vram: GPU memory for the model, the buffers that running it takes included: what every token needs first (the
-            matrices of attention, feed-forward parts and head), then experts. 0 for none; "auto" takes what is free
-            less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for ram: then a GPU must be
-            there. What is on the GPU runs there, other experts where that takes less time. The result never depends on
-            it.
+            matrices of attention, feed-forward parts and head, the KV cache of one session), then experts. 0 for none;
+            "auto" takes what is free less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for
+            ram: then a GPU must be there. What is on the GPU runs there, other experts where that takes less time. The
+            result never depends on it.
         isa: instruction set by name (scalar, avx2, avx512); None takes the best here. All give the same bits.
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
         cache_type: format in which sessions keep keys and values: "f32", "f16" (half the memory) or "q8_0" (a quarter),
@@ -217,8 +217,9 @@ class Model:
         budget_bytes is what is taken there: dense_bytes by what every token needs and its buffers, fixed_bytes by what
         running experts takes, and the experts' slots. least_bytes is the smallest `vram` that works, all_bytes what the
         whole model could use. parts: a dict for each part and place: part, place ("GPU" or "RAM"), n (layers, or
-        experts) of the model's `of`, bytes, note. products: of dense matrices, run there. With experts there, fetches:
-        experts copied to be run at once; offers: copied for later; runs: experts run there.
+        experts) of the model's `of`, bytes, note. products: of dense matrices, and attentions, run there. With a KV
+        cache there, kv_cells: positions that it holds, of all sessions; kv_cells_free: that no session has. With
+        experts there, fetches: experts copied to be run at once; offers: copied for later; runs: experts run there.
         """
         return self._core.gpu or {}
 

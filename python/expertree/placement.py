@@ -54,6 +54,10 @@ _GROUPS = (
 _ATTENTION, _RECURRENT = 0, 1
 
 
+# As in cpp/model/sequence_state.h: cells for a tree; and cuda/kernels/attention.cu: most memory for scores.
+_TREE_CELLS, _MOST_SCORE_BYTES = 512, 64 * 2**20
+
+
 @dataclass(frozen=True)
 class DensePart:
     """A layer's share of a group, or the head."""
@@ -61,6 +65,7 @@ class DensePart:
     group: str
     size_bytes: int
     formats: frozenset[str]
+    is_latent: bool = False
 
 
 class _Tensor(Protocol):
@@ -89,7 +94,9 @@ def dense_parts(tensors: Sequence[_Tensor], n_layers: int | None) -> list[DenseP
 
 
 def _part(group: str, tensors: Sequence[_Tensor]) -> DensePart:
-    return DensePart(group, sum(tensor.size_bytes for tensor in tensors), frozenset(tensor.type for tensor in tensors))
+    is_latent = any("kv_a_mqa" in tensor.name for tensor in tensors)
+    formats = frozenset(tensor.type for tensor in tensors)
+    return DensePart(group, sum(tensor.size_bytes for tensor in tensors), formats, is_latent)
 
 
 def _dense_on_gpu(parts: Sequence[DensePart], room: int, formats: Sequence[str]) -> list[Placement]:
@@ -110,6 +117,20 @@ def _dense_on_gpu(parts: Sequence[DensePart], room: int, formats: Sequence[str])
     return placed
 
 
+def _cells_on_gpu(need: Need, parts: Sequence[DensePart], on_gpu: Sequence[Placement], room: int) -> list[Placement]:
+    """Keys and values of one session, if attention of all layers and they find room."""
+    attention = [part for part in parts if part.group == "attention"]
+    all_there = any(placed.what == "attention" and not placed.note for placed in on_gpu)
+    if not all_there or need.kv_cache_bytes is None or need.cache_types != ("f32", "f32"):
+        return []
+    if any(part.is_latent for part in attention):
+        return []
+    size_bytes = need.kv_cache_bytes * (need.n_ctx + _TREE_CELLS) // need.n_ctx
+    if size_bytes + _MOST_SCORE_BYTES > room:
+        return []
+    return [Placement("KV cache", "GPU", size_bytes, "beside at most 64 MiB for scores")]
+
+
 def place(
     need: Need,
     experts: Experts | None,
@@ -125,11 +146,16 @@ def place(
     room = max(0, gpu_budget(device) - buffers)
     on_gpu = [] if device is None else _dense_on_gpu(parts, max(0, room - per_expert), device["formats"])
     room -= sum(part.size_bytes for part in on_gpu)
+    cells = _cells_on_gpu(need, parts, on_gpu, room - per_expert)
+    room -= sum(part.size_bytes + _MOST_SCORE_BYTES for part in cells)
     copies = "what the GPU has is a copy" if on_gpu else ""
     placed = [
         *on_gpu,
+        *cells,
         Placement("all but experts: norms, routers, ..", "RAM", need.other_weight_bytes, copies),
-        Placement("KV cache and states", "RAM", (need.kv_cache_bytes or 0) + need.recurrent_bytes, ""),
+        Placement(
+            "KV cache and states", "RAM", (need.kv_cache_bytes or 0) + need.recurrent_bytes, copies if cells else ""
+        ),
     ]
     if experts is None:
         return placed

@@ -78,6 +78,10 @@ nb::object device_use(const Model& model) {
   d["all_bytes"] = use.all_bytes;
   d["least_bytes"] = use.least_bytes;
   d["parts"] = parts_of(use);
+  if (model.products().cells() != nullptr) {
+    d["kv_cells"] = model.products().cells()->n_cells();
+    d["kv_cells_free"] = model.products().cells()->n_free();
+  }
   d["products"] = products.n_products;
   d["products_wait_seconds"] = static_cast<double>(products.wait_us) * 1e-6;
   int64_t n_errors = products.n_errors;

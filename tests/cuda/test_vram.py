@@ -34,6 +34,7 @@ class OnDevice(CoreSession):
     def __init__(self, path: Path, vram: int = ALL, **options: Any) -> None:
         self._faults = _testing.Faults()
         self._faults.descriptor = True
+        options = {"n_ctx": 512, **options}
         super().__init__(_testing.load_paged(path.as_posix(), faults=self._faults, vram=vram, **options), 512)
 
     @property

@@ -20,6 +20,7 @@ from tiny_model import ARCHITECTURES, FORMATS, MOE_ARCHITECTURES
 
 Tiny = Callable[..., Path]
 GROUPS = ["attention", "recurrent layers", "dense feed-forward", "shared experts", "head"]
+ELSEWHERE = ("experts", "KV cache")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def _device() -> None:
 
 
 def dense(stats: dict[str, Any]) -> list[tuple[str, str, int, int]]:
-    return [(p["part"], p["place"], p["n"], p["of"]) for p in stats["parts"] if p["part"] != "experts"]
+    return [(p["part"], p["place"], p["n"], p["of"]) for p in stats["parts"] if p["part"] not in ELSEWHERE]
 
 
 def dense_budgets(path: Path) -> list[int]:
@@ -110,11 +111,11 @@ def test_they_go_there_in_order_and_before_experts(tiny: Tiny) -> None:
     """As the budget grows: an expert, then attention layer by layer, then what is beside experts, then the head, and
     only then further experts."""
     path = tiny(arch="qwen2moe", format="Q8_0", n_layers=3)
-    everything = OnDevice(path).stats
+    everything = OnDevice(path, cache_type="f16").stats
     least, most = everything["least_bytes"], everything["all_bytes"]
     seen = []
     for vram in np.linspace(least, most, 40).astype(int):
-        stats = OnDevice(path, int(vram)).stats
+        stats = OnDevice(path, int(vram), cache_type="f16").stats
         there = [(part, n) for part, place, n, _ in dense(stats) if place == "GPU"]
         assert [part for part, _ in there] == [group for group in GROUPS if group in dict(there)]
         seen.append((sum(n for _, n in there), stats["slots"]))
@@ -123,7 +124,7 @@ def test_they_go_there_in_order_and_before_experts(tiny: Tiny) -> None:
     counts = [n for n, _ in seen]
     assert counts == sorted(counts)
     assert len(set(counts)) > 4
-    notes = {part["note"] for part in OnDevice(path, least).stats["parts"] if part["part"] != "experts"}
+    notes = {part["note"] for part in OnDevice(path, least).stats["parts"] if part["part"] not in ELSEWHERE}
     assert notes == {"no room on the GPU"}
 
 
@@ -202,8 +203,10 @@ def test_what_inspect_says_is_what_loading_does(tiny: Tiny, monkeypatch: pytest.
             assert (name in shown) == (name in parts), (arch, name)
             # Rows that are no multiple of 128 elements are filled up.
             assert shown.get(name, 0) <= parts.get(name, 0) <= 2.5 * shown.get(name, 0), (arch, name)
-    reader_parts = dense_parts([], None)
-    assert reader_parts == []
+        stats = OnDevice(path, n_ctx=4096).stats
+        cells = [part["bytes"] for part in stats["parts"] if part["part"] == "KV cache" and part["place"] == "GPU"]
+        assert [shown["KV cache"]] == cells if "KV cache" in shown else not cells, arch
+    assert dense_parts([], None) == []
 
 
 def test_the_line_about_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
