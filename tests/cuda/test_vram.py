@@ -43,11 +43,12 @@ class OnDevice(CoreSession):
 
 
 def budgets(path: Path) -> list[int]:
-    """The least that works, a slot more, half, nearly all, all."""
+    """The least that works, a slot more, half of the experts, nearly all of the model, all."""
     stats = OnDevice(path).stats
     least, most = stats["least_bytes"], stats["all_bytes"]
     slot = max(1, (most - stats["fixed_bytes"] - stats["dense_bytes"]) // max(1, stats["slots"]))
-    return sorted({least, min(most, least + slot), (least + most) // 2, max(least, most - slot), most})
+    half = least + stats["slots"] // 2 * slot
+    return sorted({least, min(most, least + slot), half, max(least, most - slot), most})
 
 
 def expected(path: Path, tokens: np.ndarray = TOKENS) -> np.ndarray:
@@ -102,6 +103,7 @@ def test_every_budget(fetch: str, streams: str, tiny: Tiny) -> None:
                 assert (stats["fetches"] > 0) == (fetch in ("always", "shuffled")) or fetch == "by_cost"
                 if fetch == "always":
                     assert (stats["evictions"] > 0) == (vram < every[-2])
+                assert (stats["dense_bytes"] > 0) == (vram >= every[-2])
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -205,7 +207,7 @@ def test_budgets_that_do_not_work(tiny: Tiny) -> None:
         with pytest.raises(OutOfMemoryError, match=f"are free there; use --vram auto, or a size from {least}"):
             OnDevice(path)
         smaller = OnDevice(path, vram_auto=True)
-        assert smaller.stats["slots"] < stats["slots"]
+        assert smaller.stats["budget_bytes"] < stats["budget_bytes"]
         assert same_bits(smaller.logits(TOKENS, 5), expected(path))
     with emulated(device_mem=least - 1):
         model = OnDevice(path, vram_auto=True)
