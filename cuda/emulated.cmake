@@ -78,10 +78,12 @@ foreach(variant plain asan tsan)
     target_compile_options(expertree_cuda_${program}${suffix} PRIVATE -O0)
   endforeach()
 
-  add_executable(expertree_cuda_experts${suffix} EXCLUDE_FROM_ALL ${CUDA_EXPERT_SOURCES}
-    $<TARGET_OBJECTS:cuda_objects_${variant}>)
-  target_link_libraries(expertree_cuda_experts${suffix} PRIVATE emulated_${variant})
-  target_compile_options(expertree_cuda_experts${suffix} PRIVATE -O0)
+  foreach(trace ${CUDA_TRACES})
+    add_executable(expertree_cuda_${trace}${suffix} EXCLUDE_FROM_ALL ${CUDA_${trace}_SOURCES}
+      $<TARGET_OBJECTS:cuda_objects_${variant}>)
+    target_link_libraries(expertree_cuda_${trace}${suffix} PRIVATE emulated_${variant})
+    target_compile_options(expertree_cuda_${trace}${suffix} PRIVATE -O0)
+  endforeach()
 endforeach()
 
 add_library(expertree_cuda_emulated SHARED $<TARGET_OBJECTS:cuda_objects_plain>)

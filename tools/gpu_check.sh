@@ -4,8 +4,8 @@
 #
 #   tools/gpu_check.sh [--emulated] [--output PATH] [further options of tools/gpu_check/run.py]
 #
-# Builds for the GPU here, then: conformance hash of the emulation, tests of all kernels, models with experts on the
-# device against the CPU bit by bit, compute-sanitizer's checkers where it is installed, times of copies and kernels,
+# Builds for the GPU here, then: conformance hash of the emulation, tests of all kernels, models on the device (matrices,
+# attention, experts) against the CPU bit by bit, compute-sanitizer's checkers where it is installed, times of copies and kernels,
 # decoding and C(n) of a synthetic model with shares of its experts on the device, the selectors. Needs a Python
 # environment with expertree's development tools (make test makes .venv), nvcc and a GPU.
 # --emulated: the same steps with tiny sizes on the emulated device; needs a development build only.

@@ -55,6 +55,9 @@ PROFILE = "tests/unit/test_profile.py"
 PROFILE_FILES = "tests/unit/test_profile_files.py"
 VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
+VRAM_ATTENTION = "tests/cuda/test_vram_attention.py"
+VRAM_DENSE = "tests/cuda/test_vram_dense.py"
+DEVICE_DENSE = "tests/cuda/test_device_dense.py"
 REPORT = "tests/unit/test_report.py"
 REPORT_PAGE = "tests/unit/test_report_page.py"
 STREAMS = "tests/unit/test_cli_streams.py"
@@ -240,6 +243,36 @@ FAULTS = [Fault(*row) for row in (
      "upload(to.biases[m], matrix.biases, matrix.rows)", (VRAM,)),
     ("device", "a batch larger than its buffers is not cut", "cpp/model/device_mixture.cpp",
      "if (!step.has_room(n_pending + n)) {", "if (!step.has_room(n)) {", (VRAM,)),
+    ("device", "a call's inputs are taken for quantised since the call before", "cuda/runtime/cuda_dense.cpp",
+     "  std::fill_n(has_form_, kRowForms, false);\n", "", (DEVICE_DENSE,)),
+    ("device", "biases of dense matrices stay behind", "cuda/runtime/cuda_dense.cpp",
+     "w.scale, device_.biases[m]};", "w.scale, nullptr};", (VRAM_DENSE,)),
+    ("device", "pieces of a matrix are packed from its first row on", "cuda/kernels/pack_rows.cu",
+     "args.layout.offset[p] += first * args.layout.row_bytes[p]", "args.layout.offset[p] += 0", (DEVICE_DENSE,)),
+    ("device", "experts go there before dense parts", "cpp/model/open_vram.cpp",
+     "from.place(budget - std::min(budget, from.experts.least_bytes))",
+     "from.place(budget - std::min(budget, from.experts.all_bytes))", (VRAM_DENSE,)),
+    ("device", "a part goes there if one of its formats has kernels", "cpp/model/dense_parts.cpp",
+     "return std::ranges::all_of(part.matrices", "return std::ranges::any_of(part.matrices", (VRAM_DENSE,)),
+    ("device", "outputs that come in several calls lie one over the other", "cpp/model/products.cpp",
+     "product.y + (first + r) * product.y_stride", "product.y + r * product.y_stride", (VRAM_DENSE,)),
+    ("device", "a device that is lost to products is not lost to experts", "cpp/model/forward.cpp",
+     "    m_.share_loss();\n", "", (VRAM_DENSE,)),
+    ("device", "cells that a commit has moved are taken for the device's own", STATE,
+     "      if (device_cells_ != nullptr) device_cells_->changed(to);\n", "", (VRAM_ATTENTION,)),
+    ("device", "cells that the CPU has written are taken for the device's own", "cpp/model/attention_block.cpp",
+     "    if (state.device_cells() != nullptr) state.device_cells()->changed(layer, state.cell(piece.begin));\n", "",
+     (VRAM_ATTENTION,)),
+    ("device", "a sequence keeps its cells when it ends", "cpp/model/cell_pool.h",
+     "~DeviceCells() { pool_->give_back(base_); }", "~DeviceCells() {}", (VRAM_ATTENTION,)),
+    ("device", "rows of a tree see the longest prefix", "cpp/model/attention_rows.cpp",
+     "(n_prefix < 0 || path.n_prefix < n_prefix)", "(n_prefix < 0 || path.n_prefix > n_prefix)", (VRAM_ATTENTION,)),
+    ("device", "values come back as keys", "cpp/model/device_attention.cpp",
+     "keys, keys + chunk.n * p.n_kv_heads * p.head_dim_k);", "keys, keys);", (VRAM_ATTENTION,)),
+    ("device", "the norm behind the rotation is left out", "cuda/runtime/cuda_attention.cpp",
+     "  norm();\n  rope.n_pairs = 0;", "  rope.n_pairs = 0;", (VRAM_ATTENTION,)),
+    ("device", "keys are not clamped", "cuda/runtime/cuda_attention.cpp",
+     "  CUDA_CHECK(launch_clamp(k, n_rows_ * layer.k_width(), layer.limit, stream));\n", "", (VRAM_ATTENTION,)),
     ("paging", "the simulation forgets to tell the policy of hits", "cpp/experts/cache_simulation.cpp",
      "    cache->use(key);\n", "    if (cache->find(key) < 0) cache->use(key);\n", (PAGER,)),
     ("record", "a damaged record is taken", "python/expertree/expert_record.py",

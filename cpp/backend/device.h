@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cpp/backend/device_dense.h"
 #include "cpp/kernels/gated_unit.h"
 #include "cpp/tensor/dtype.h"
 
@@ -109,11 +110,18 @@ class Device {
   virtual uint64_t fixed_bytes(const DeviceExpertsPlan& plan) const = 0;
   // Throws kOutOfMemory when the device has not that much.
   virtual std::unique_ptr<DeviceExperts> make_experts(const DeviceExpertsPlan& plan) = 0;
+
+  // Bytes that a dense matrix takes there; 0: the device does not run its format or size.
+  virtual uint64_t matrix_bytes(const DeviceMatrix& matrix) const = 0;
+  // Bytes of device memory that a plan takes, matrices included.
+  virtual uint64_t dense_bytes(const DeviceDensePlan& plan) const = 0;
+  // Throws kOutOfMemory when the device has not that much.
+  virtual std::unique_ptr<DeviceDense> make_dense(const DeviceDensePlan& plan) = 0;
 };
 
 // What such a library exports, under the name kDeviceEntryName: the device, to be deleted by the caller; nullptr when
 // there is none, with why[0 .. why_size) saying what is missing. Libraries made for another abi return nullptr.
-constexpr uint32_t kDeviceAbi = 1;
+constexpr uint32_t kDeviceAbi = 2;
 constexpr const char* kDeviceEntryName = "expertree_open_device";
 using DeviceEntry = Device* (*)(uint32_t abi, char* why, size_t why_size);
 

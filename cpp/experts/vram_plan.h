@@ -25,6 +25,7 @@ struct VramOptions {
   std::string backend = "cuda";
   FetchRule fetch = FetchRule::kByCost;
   int64_t max_pairs = 0;      // (expert, row) pairs of a batch on the device; 0: chosen
+  bool experts_only = false;  // for tests: dense matrices stay on the CPU
 };
 
 // What the device must know of a model beside its expert index.

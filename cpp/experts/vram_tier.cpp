@@ -29,12 +29,8 @@ VramTier::VramTier(ExpertPager& pager, std::shared_ptr<Device> device, VramPlan 
       copy_(std::move(copy)),
       cache_(make_cache()),
       stage_bytes_per_second_(kUsualStaging) {
-  stats_.device = device_->info();
   experts_ = device_->make_experts(plan_.device);
-  stats_.budget_bytes = plan_.bytes;
   stats_.fixed_bytes = plan_.fixed_bytes;
-  stats_.all_bytes = plan_.all_bytes;
-  stats_.least_bytes = plan_.least_bytes;
   stats_.n_slots = cache_.n_slots();
   costs_.link_bytes_per_second = experts_->measure_link();
 }
@@ -142,6 +138,16 @@ int32_t VramTier::bring(int32_t layer, int32_t expert, FillReason reason) {
 
 void VramTier::forget_all() noexcept {
   const bool works = experts_->recover();
+  {
+    const std::lock_guard<std::mutex> lock(stats_mutex_);
+    ++stats_.n_errors;
+  }
+  drop_all(!works);
+}
+
+void VramTier::give_up() noexcept { drop_all(true); }
+
+void VramTier::drop_all(bool is_lost) noexcept {
   for (int32_t slot = 0; slot < cache_.n_slots(); ++slot) {
     const ExpertKey key = cache_.key_in(slot);
     if (key < 0) continue;
@@ -151,9 +157,8 @@ void VramTier::forget_all() noexcept {
   cache_.clear();
   ++generation_;
   const std::lock_guard<std::mutex> lock(stats_mutex_);
-  ++stats_.n_errors;
   stats_.n_resident = 0;
-  stats_.is_lost = !works;
+  stats_.is_lost = is_lost;
 }
 
 void VramTier::fill(const std::function<void()>& check_stop) {

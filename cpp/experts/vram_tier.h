@@ -19,11 +19,7 @@
 namespace expertree {
 
 struct VramStats {
-  DeviceInfo device;  // as it was at the beginning
-  uint64_t budget_bytes = 0;  // taken on the device
-  uint64_t fixed_bytes = 0;  // of them beside slots
-  uint64_t all_bytes = 0;  // what slots for all experts would take
-  uint64_t least_bytes = 0;
+  uint64_t fixed_bytes = 0;  // taken beside slots
   int64_t n_slots = 0;
   int64_t n_resident = 0;
   int64_t n_hits = 0;  // uses of experts that were there
@@ -53,9 +49,12 @@ class VramTier {
   // Copies hot experts into free slots; `check_stop` may throw.
   void fill(const std::function<void()>& check_stop);
 
+  // The device is lost: somebody else has found out.
+  void give_up() noexcept;
+  bool is_lost() const { return stats_.is_lost; }
+
   // From any thread.
   VramStats stats() const;
-  std::vector<int64_t> slots() const { return plan_.device.n_slots; }
 
  private:
   friend class VramStep;
@@ -78,7 +77,7 @@ class VramTier {
     }
   }
   void forget_all() noexcept;
-  bool is_lost() const { return stats_.is_lost; }  // for this thread
+  void drop_all(bool is_lost) noexcept;
   ExpertCache make_cache() const;
 
   ExpertPager& pager_;

@@ -34,8 +34,6 @@ void clamp(float limit, std::vector<float>* x) {
   for (float& value : *x) value = value > limit ? limit : value < -limit ? -limit : value;
 }
 
-const float* data_or_null(const FloatVector& b) { return b.empty() ? nullptr : b.data(); }
-
 }  // namespace
 
 void Forward::leave_keys_values(const Chunk& chunk, int64_t layer) {
@@ -49,6 +47,7 @@ void Forward::leave_keys_values(const Chunk& chunk, int64_t layer) {
 
 void Forward::attention(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
+  if (attention_on_device(chunk, layer)) return add_to_residual(chunk, w.post_attention_norm);
   leave_keys_values(chunk, layer);
   if (h_.is_latent()) {
     latent_attention(chunk, layer);
@@ -59,7 +58,7 @@ void Forward::attention(const Chunk& chunk, int64_t layer) {
   output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
   const CpuBackend::Product out[] = {
       {w.attention.output, output_.data(), h_.n_embd, data_or_null(w.attention.output_bias)}};
-  backend_.matmul(attended_, out);
+  products_.matmul(attended_, out);
   if (h_.attention_output_scale != 1.0) {
     for (float& x : output_) x = x * static_cast<float>(h_.attention_output_scale);
   }
@@ -78,7 +77,7 @@ void Forward::project(const Chunk& chunk, int64_t layer) {
     attention_gate_.resize(static_cast<size_t>(chunk.n * a.gate.rows));
     in.push_back({a.gate, attention_gate_.data(), a.gate.rows, data_or_null(a.gate_bias)});
   }
-  backend_.matmul(normed_, in);
+  products_.matmul(normed_, in);
   if (!a.v.present()) v_ = k_;
   if (h_.qkv_limit > 0.0) {
     for (std::vector<float>* x : {&q_, &k_, &v_}) clamp(static_cast<float>(h_.qkv_limit), x);
@@ -146,6 +145,10 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
       write_cache_row(backend_.kernels(), value, p.head_dim_v, types.values, state.value(layer, head, cell));
     }
   });
+  for (const Piece& piece : chunk.pieces) {
+    const SequenceState& state = *piece.pass.state;
+    if (state.device_cells() != nullptr) state.device_cells()->changed(layer, state.cell(piece.begin));
+  }
 }
 
 // attended_ times sigmoid(gate), element by element.

@@ -21,10 +21,11 @@ void copy_columns(const float* from, int64_t from_stride, int64_t n_rows, int64_
 
 }  // namespace
 
-DeltaNet::DeltaNet(const HyperParameters& h, CpuBackend& backend)
+DeltaNet::DeltaNet(const HyperParameters& h, CpuBackend& backend, Products& products)
     : r_(h.recurrent),
       rms_eps_(h.rms_eps),
       backend_(backend),
+      products_(products),
       ones_(static_cast<size_t>(r_.n_channels), 1.0f),
       query_scale_(static_cast<size_t>(r_.head_dim), 1.0f / static_cast<float>(r_.head_dim)),
       key_scale_(static_cast<size_t>(r_.head_dim), 1.0f / std::sqrt(static_cast<float>(r_.head_dim))) {}
@@ -38,7 +39,7 @@ void DeltaNet::run(const DeltaNetWeights& w, int64_t layer, std::span<const Recu
   for (const RecurrentRows& rows : sequences) run_sequence(w, layer, rows);
   gate_outputs(w, n);
   const CpuBackend::Product out[] = {{w.output, output, w.output.rows}};
-  backend_.matmul(gated_, out);
+  products_.matmul(gated_, out);
 }
 
 void DeltaNet::run_sequence(const DeltaNetWeights& w, int64_t layer, const RecurrentRows& rows) {
@@ -68,7 +69,7 @@ void DeltaNet::project(const DeltaNetWeights& w, Activations& x) {
                                     {w.gate, output_gates_.data(), r_.n_values()},
                                     {w.alpha, alpha_.data(), r_.n_value_heads},
                                     {w.beta, beta_.data(), r_.n_value_heads}};
-  backend_.matmul(x, in);
+  products_.matmul(x, in);
 }
 
 void DeltaNet::make_gates(const DeltaNetWeights& w, int64_t n) {

@@ -10,6 +10,7 @@
 #include "cpp/backend/cpu_backend.h"
 #include "cpp/model/conv_inputs.h"
 #include "cpp/model/hyperparameters.h"
+#include "cpp/model/products.h"
 #include "cpp/model/recurrent_state.h"
 #include "cpp/model/weights.h"
 
@@ -17,7 +18,7 @@ namespace expertree {
 
 class DeltaNet {
  public:
-  DeltaNet(const HyperParameters& h, CpuBackend& backend);
+  DeltaNet(const HyperParameters& h, CpuBackend& backend, Products& products);
 
   // x: the layer's normalised input of all sequences' rows; output: [x.rows()][n_embd].
   void run(const DeltaNetWeights& w, int64_t layer, std::span<const RecurrentRows> sequences, Activations& x,
@@ -51,6 +52,7 @@ class DeltaNet {
   RecurrentParameters r_;
   float rms_eps_;
   CpuBackend& backend_;
+  Products& products_;
   std::vector<float> ones_;  // [n_channels]
   std::vector<float> query_scale_;  // [head_dim] 1 / head_dim: unit length, and attention's 1 / sqrt(head_dim)
   std::vector<float> key_scale_;  // [head_dim] 1 / sqrt(head_dim): unit length

@@ -20,7 +20,7 @@ void Forward::mixture_with_device(const Chunk& chunk, int64_t layer, std::span<c
   Activations& inputs = expert_inputs(chunk, w);
   run_on_device(step, inputs, step.hits());
   hint_next_layer(chunk, layer);
-  run_beside(chunk, layer);
+  begin_beside(chunk, layer);
   std::vector<int32_t> copied;
   std::vector<int32_t> kept;
   for (auto wave = next_wave(chunk, layer, &lease); !wave.empty(); wave = next_wave(chunk, layer, &lease)) {
@@ -32,6 +32,7 @@ void Forward::mixture_with_device(const Chunk& chunk, int64_t layer, std::span<c
     run_experts(w, inputs, kept);
     for (const int32_t e : kept) step.offer(e);
   }
+  end_beside(chunk, layer);
   gather_from_device(step);
 }
 

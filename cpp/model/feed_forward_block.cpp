@@ -23,9 +23,10 @@ void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
 // Of normed_, into output_.
 void Forward::feed_forward(const FeedForwardWeights& w, int64_t n_ff) {
   const int64_t n = normed_.rows();
+  output_.resize(static_cast<size_t>(n * h_.n_embd));
+  if (products_.begin_feed_forward(w, normed_)) return products_.end_feed_forward(output_.data());
   fit(&gate_, static_cast<size_t>(n * n_ff));
   fit(&up_, static_cast<size_t>(n * n_ff));
-  output_.resize(static_cast<size_t>(n * h_.n_embd));
   const CpuBackend::Product in[] = {{w.gate, gate_.data(), n_ff}, {w.up, up_.data(), n_ff}};
   backend_.matmul(normed_, in);
   gated_unit(n, n_ff);

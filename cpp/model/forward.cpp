@@ -21,10 +21,12 @@ void take_mean_off(float* x, int64_t n) {
 
 }  // namespace
 
-Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_) {
+Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backend_), products_(model.products_) {
   for (const LayerParameters& layer : h_.layers) {
-    if (layer.mixer == Mixer::kDeltaNet && !delta_net_) delta_net_ = std::make_unique<DeltaNet>(h_, backend_);
-    if (layer.mixer == Mixer::kShortConv && !short_conv_) short_conv_ = std::make_unique<ShortConv>(h_, backend_);
+    if (layer.mixer == Mixer::kDeltaNet && !delta_net_)
+      delta_net_ = std::make_unique<DeltaNet>(h_, backend_, products_);
+    if (layer.mixer == Mixer::kShortConv && !short_conv_)
+      short_conv_ = std::make_unique<ShortConv>(h_, backend_, products_);
   }
 }
 
@@ -62,6 +64,15 @@ void Forward::size_result(const Model& model, const SequencePass& pass) {
 }
 
 void Forward::run(std::span<const SequencePass> sequences) {
+  try {
+    run_all(sequences);
+  } catch (...) {
+    m_.share_loss();
+    throw;
+  }
+}
+
+void Forward::run_all(std::span<const SequencePass> sequences) {
   for (const SequencePass& pass : sequences) {
     size_result(m_, pass);
     prepare_hidden(pass);
@@ -99,6 +110,7 @@ void Forward::run_chunk(const Chunk& chunk) {
   });
   embed(chunk);
   rotary_angles(chunk);
+  prepare_device_rows(chunk);
   for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
     chunk.check_stop();
     tap(chunk, layer);
@@ -251,7 +263,7 @@ void Forward::logits(const Chunk& chunk) {
   norm(inputs, m_.weights_.output_norm, m_.weights_.output_norm_bias, &normed_);
   const FloatVector& bias = m_.weights_.output_bias;
   const CpuBackend::Product head[] = {{m_.weights_.output, outputs, h_.n_vocab, bias.empty() ? nullptr : bias.data()}};
-  backend_.matmul(normed_, head);
+  products_.matmul(normed_, head);
   scale_logits(n * h_.n_vocab, outputs);
   if (asked.size() == 1) return;
   for (const Piece* piece : asked) {

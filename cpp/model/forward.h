@@ -9,6 +9,7 @@
 
 #include "cpp/backend/activations.h"
 #include "cpp/experts/vram_step.h"
+#include "cpp/model/attention_rows.h"
 #include "cpp/model/delta_net.h"
 #include "cpp/model/model.h"
 #include "cpp/model/short_conv.h"
@@ -67,6 +68,7 @@ class Forward {
   };
 
   const LayerWeights& weights(int64_t layer) const { return m_.weights_.layers[static_cast<size_t>(layer)]; }
+  void run_all(std::span<const SequencePass> sequences);
   static void size_result(const Model& model, const SequencePass& pass);
   void run_chunk(const Chunk& chunk);
   void embed(const Chunk& chunk);
@@ -77,6 +79,10 @@ class Forward {
 
   void mix(const Chunk& chunk, int64_t layer);
   void attention(const Chunk& chunk, int64_t layer);
+  void prepare_device_rows(const Chunk& chunk);
+  bool attention_on_device(const Chunk& chunk, int64_t layer);
+  void gather_cells(const Chunk& chunk, int64_t layer);
+  void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
   void leave_keys_values(const Chunk& chunk, int64_t layer);
   void gate_attention(int64_t n, int64_t width);
   void project(const Chunk& chunk, int64_t layer);
@@ -113,7 +119,8 @@ class Forward {
   void mixture_with_device(const Chunk& chunk, int64_t layer, std::span<const int32_t> used);
   void run_on_device(VramStep& step, Activations& inputs, std::span<const int32_t> experts);
   void gather_from_device(VramStep& step);
-  void run_beside(const Chunk& chunk, int64_t layer);
+  void begin_beside(const Chunk& chunk, int64_t layer);
+  void end_beside(const Chunk& chunk, int64_t layer);
   void run_experts(const MoeWeights& w, Activations& inputs, std::span<const int32_t> experts);
   void sum_experts(const Chunk& chunk, const MoeWeights& w);
 
@@ -127,6 +134,7 @@ class Forward {
   Model& m_;
   const HyperParameters& h_;
   CpuBackend& backend_;
+  Products& products_;
 
   std::unique_ptr<DeltaNet> delta_net_;  // nullptr: the model has no such layers
   std::unique_ptr<ShortConv> short_conv_;
@@ -138,6 +146,12 @@ class Forward {
   std::vector<float> q_, k_, v_;  // [n][projection]
   std::vector<float> attention_gate_;  // [n][n_heads * head_dim_v]
   std::vector<std::pair<int64_t, int64_t>> attention_tasks_;  // first row, number of rows
+  AttentionRows device_rows_;
+  bool use_device_rows_ = false;  // attention of the chunk may run on a device
+  std::vector<int32_t> first_seen_;  // [n]
+  std::vector<float> query_scales_;  // [n]
+  std::vector<CellFill> fills_;      // cells that the device lacks, one entry a piece
+  std::vector<float> filled_;        // keys and values of all of them
   Activations attended_;          // [n][n_heads * head_dim_v]
   Activations compressed_;        // latent attention: [n][q_rank], then [n * n_heads][n_nope]
   Activations latent_values_;     // [n * n_heads][kv_rank]
@@ -155,6 +169,7 @@ class Forward {
   Activations expert_input_;      // [n][n_embd], or [n * n_used][n_embd] weighted, where it is not normed_
   std::vector<float> outputs_;    // [n * n_used][n_embd], each expert's output kept apart
   std::vector<float> shared_gate_;  // [n]
+  bool beside_on_device_ = false;  // what runs beside the experts
   std::vector<int32_t> group_begin_, group_rows_, group_slots_;  // rows and slots by expert
   std::vector<int32_t> on_device_;  // experts of the batch that runs on a device, in the order of its outputs
   Activations guessed_;                // [n][n_embd] what the next layer's router is asked about

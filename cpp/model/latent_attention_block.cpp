@@ -32,16 +32,16 @@ void Forward::project_latent(const Chunk& chunk, int64_t layer) {
   const CpuBackend::Product q{a.q, up_.data(), a.q.rows};
   if (!w.q_down.present()) {
     const CpuBackend::Product in[] = {q, kv};
-    backend_.matmul(normed_, in);
+    products_.matmul(normed_, in);
     return;
   }
   gate_.resize(static_cast<size_t>(chunk.n * w.q_down.rows));
   const CpuBackend::Product in[] = {{w.q_down, gate_.data(), w.q_down.rows}, kv};
-  backend_.matmul(normed_, in);
+  products_.matmul(normed_, in);
   compressed_.reset(chunk.n, w.q_down.rows);
   backend_.rms_norm(gate_.data(), w.q_norm.data(), h_.rms_eps, &compressed_);
   const CpuBackend::Product up[] = {q};
-  backend_.matmul(compressed_, up);
+  products_.matmul(compressed_, up);
 }
 
 // Fills in the cells, and q_ [n][n_heads][kv_rank + n_rot].

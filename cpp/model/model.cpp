@@ -64,7 +64,7 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
 }  // namespace
 
 Model::Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types)
-    : path_(std::move(path)), cache_types_(cache_types), backend_(std::move(backend)) {}
+    : path_(std::move(path)), cache_types_(cache_types), backend_(std::move(backend)), products_(*backend_) {}
 
 Model::~Model() = default;
 
@@ -100,7 +100,12 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   parts.weights = load_weights(*reader, parts.h, &parts.arena, progress);
   model->set_parts(std::move(parts));
   model->start(reader, pager_options(*model, options));
-  model->open_vram(options.vram, options.experts);
+  // All has been read: what is left to do can still be stopped.
+  const auto check_stop = [&] {
+    if (progress) progress(model->weight_bytes(), model->weight_bytes());
+  };
+  const int64_t n_ctx = options.n_ctx > 0 ? options.n_ctx : model->default_context();
+  model->open_vram(options.vram, options.experts, n_ctx, check_stop);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@
 #include "cpp/experts/expert_pager.h"
 #include "cpp/experts/vram_tier.h"
 #include "cpp/io/gguf_reader.h"
+#include "cpp/model/device_use.h"
 #include "cpp/model/hyperparameters.h"
+#include "cpp/model/products.h"
 #include "cpp/model/rope.h"
 #include "cpp/model/sequence_state.h"
 #include "cpp/model/shared_parts.h"
@@ -116,8 +119,11 @@ class Model {
   uint64_t weight_bytes() const { return arena_.size_bytes(); }  // experts left out
   // nullptr for a model without experts.
   ExpertPager* experts() const { return experts_.get(); }
-  // nullptr: none are kept on a device, and vram_note() says why where a device was asked for.
+  // nullptr: no experts are kept on a device.
   VramTier* vram() const { return vram_.get(); }
+  // What is kept on a device; nothing: vram_note() says why where one was asked for.
+  const std::optional<DeviceUse>& device_use() const { return device_use_; }
+  const Products& products() const { return products_; }
   const std::string& vram_note() const { return vram_note_; }
   // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
   void load_experts(const std::function<void()>& check_stop);
@@ -150,8 +156,13 @@ class Model {
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
   void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
-  void open_vram(const VramOptions& options, const PagerOptions& experts);
-  void make_vram(const VramOptions& options, const PagerOptions& experts);
+  // n_ctx: of the session whose keys and values a device is to hold.
+  void open_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
+                 const std::function<void()>& check_stop);
+  void make_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
+                 const std::function<void()>& check_stop);
+  // After an error: a device that is lost to experts or to products is lost to both.
+  void share_loss() noexcept;
 
   std::string path_;
   CacheTypes cache_types_;
@@ -161,11 +172,13 @@ class Model {
   std::unique_ptr<ExpertPager> experts_;
   SharedParts parts_of_drafters_;
   std::unique_ptr<VramTier> vram_;
+  std::optional<DeviceUse> device_use_;
   std::string vram_note_;
   std::unique_ptr<Rope> rope_;
   std::unique_ptr<Rope> rope_long_;  // of contexts beyond the original one; nullptr: as rope_
   std::unique_ptr<Rope> rope_windowed_;
   std::shared_ptr<CpuBackend> backend_;
+  Products products_;
   std::mutex mutex_;
   std::unique_ptr<Forward> forward_;
   std::atomic<bool> profiling_{false};

@@ -29,11 +29,12 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
   } else {
     ExpertLease lease = ask_for_experts(chunk, layer, used, {});
     hint_next_layer(chunk, layer);
-    run_beside(chunk, layer);
+    begin_beside(chunk, layer);
     Activations& inputs = expert_inputs(chunk, w);
     for (auto wave = next_wave(chunk, layer, &lease); !wave.empty(); wave = next_wave(chunk, layer, &lease)) {
       run_experts(w, inputs, wave);
     }
+    end_beside(chunk, layer);
   }
   sum_experts(chunk, w);
 }
@@ -76,16 +77,27 @@ void Forward::group_by_expert(const Chunk& chunk) {
   }
 }
 
-// What runs beside the experts, all of it reading normed_: leaves its output in output_, zero when there is nothing.
-void Forward::run_beside(const Chunk& chunk, int64_t layer) {
+// What runs beside the experts, all of it reading normed_: begun here where a device runs it, and otherwise run.
+void Forward::begin_beside(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
   const ZoneScope zone(chunk.timeline, Zone::kDense, layer);
-  if (h_.moe.dense_beside) {
-    feed_forward(w.dense, h_.layer(layer).n_ff);
-  } else if (h_.moe.shared != SharedExpert::kNone) {
-    feed_forward(w.moe.shared, h_.moe.n_ff_shared);
-  } else {
+  beside_on_device_ = false;
+  if (!h_.moe.dense_beside && h_.moe.shared == SharedExpert::kNone) {
     output_.assign(static_cast<size_t>(chunk.n * h_.n_embd), 0.0f);
+    return;
+  }
+  const FeedForwardWeights& beside = h_.moe.dense_beside ? w.dense : w.moe.shared;
+  beside_on_device_ = products_.begin_feed_forward(beside, normed_);
+  if (!beside_on_device_) feed_forward(beside, h_.moe.dense_beside ? h_.layer(layer).n_ff : h_.moe.n_ff_shared);
+}
+
+// Leaves its output in output_, zero when there is nothing.
+void Forward::end_beside(const Chunk& chunk, int64_t layer) {
+  const LayerWeights& w = weights(layer);
+  const ZoneScope zone(chunk.timeline, Zone::kDense, layer);
+  if (beside_on_device_) {
+    output_.resize(static_cast<size_t>(chunk.n * h_.n_embd));
+    products_.end_feed_forward(output_.data());
   }
   const bool gated = h_.moe.shared == SharedExpert::kSigmoidGate;
   if (gated) {

@@ -122,7 +122,10 @@ void SequenceState::commit(std::span<const int32_t> path) {
   // A row's index is at least its depth, so cells only ever move down, in order.
   int64_t to = n_committed_;
   for (const int32_t row : path) {
-    if (cell(row) != to) move_cell(cell(row), to);
+    if (cell(row) != to) {
+      move_cell(cell(row), to);
+      if (device_cells_ != nullptr) device_cells_->changed(to);
+    }
     ++to;
   }
   recurrent_.commit(path);

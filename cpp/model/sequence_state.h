@@ -8,6 +8,7 @@
 
 #include "cpp/base/memory.h"
 #include "cpp/model/cache_types.h"
+#include "cpp/model/cell_pool.h"
 #include "cpp/model/hyperparameters.h"
 #include "cpp/model/recurrent_state.h"
 #include "cpp/model/token_batch.h"
@@ -29,6 +30,7 @@ class SequenceState {
   static uint64_t bytes_needed(const HyperParameters& h, int64_t n_ctx, CacheTypes types);
 
   int64_t n_ctx() const { return n_ctx_; }
+  int64_t n_cells() const { return n_cells_; }
   int64_t n_committed() const { return n_committed_; }
   int64_t n_pending() const { return static_cast<int64_t>(paths_.size()); }
 
@@ -54,6 +56,9 @@ class SequenceState {
   const PathCells& path(int64_t r) const { return paths_[static_cast<size_t>(r)]; }
 
   RecurrentState& recurrent() { return recurrent_; }
+  // Cells on a device with copies of these; nullptr: none.
+  DeviceCells* device_cells() const { return device_cells_.get(); }
+  void set_device_cells(std::unique_ptr<DeviceCells> cells) { device_cells_ = std::move(cells); }
 
   CacheTypes cache_types() const { return {k_planes_.type, v_planes_.type}; }
   // Keys and values of one layer and KV head: [cell][head_dim]. Of a latent model the values are empty: they are the
@@ -116,6 +121,7 @@ class SequenceState {
   PageBuffer k_;
   PageBuffer v_;
   RecurrentState recurrent_;
+  std::unique_ptr<DeviceCells> device_cells_;
 };
 
 }  // namespace expertree

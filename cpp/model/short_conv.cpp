@@ -13,7 +13,7 @@ void ShortConv::run(const ShortConvWeights& w, int64_t layer, std::span<const Re
   projected_.resize(static_cast<size_t>(n * 3 * width));
   inputs_.resize(static_cast<size_t>(n * width));
   const CpuBackend::Product in[] = {{w.in, projected_.data(), 3 * width}};
-  backend_.matmul(x, in);
+  products_.matmul(x, in);
   backend_.pool().parallel_for(n, [&](int64_t i) {
     const float* b = projected_.data() + i * 3 * width;
     for (int64_t c = 0; c < width; ++c) inputs_[static_cast<size_t>(i * width + c)] = b[c] * b[2 * width + c];
@@ -33,7 +33,7 @@ void ShortConv::run(const ShortConvWeights& w, int64_t layer, std::span<const Re
     rows.state->set_applied(layer, rows.state->n_log());  // there are no matrices to move
   }
   const CpuBackend::Product out[] = {{w.output, output, w.output.rows}};
-  backend_.matmul(gated_, out);
+  products_.matmul(gated_, out);
 }
 
 }  // namespace expertree

@@ -10,6 +10,7 @@
 namespace expertree {
 
 using FloatVector = std::vector<float>;  // empty: the model has none
+inline const float* data_or_null(const FloatVector& x) { return x.empty() ? nullptr : x.data(); }
 
 // Latent attention; the rest of it is in AttentionWeights.
 struct LatentWeights {

@@ -24,6 +24,11 @@ int64_t attention_scratch_bytes(const TreeAttention& a, int64_t n_rows) {
   return n_rows == 0 ? 0 : 4 * rows_at_once(a, n_rows) * floats_of_row(a);
 }
 
+int64_t attention_scratch_limit(const TreeAttention& a, int64_t n_rows) {
+  const int64_t row_bytes = 4 * floats_of_row(a);
+  return std::min(n_rows * row_bytes, std::max(kMostScratch, row_bytes));
+}
+
 cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scratch, cudaStream_t stream) {
   // Values are copied in pieces of 16 bytes.
   if (a.n_kv_heads < 1 || a.n_heads % a.n_kv_heads != 0 || a.head_dim_v % 4 != 0 || a.v_cell_stride % 4 != 0 ||

@@ -19,7 +19,7 @@ struct TreeAttention {
   int32_t head_dim_k;    // up to 1024
   int32_t head_dim_v;    // up to 1024
   // Row r sees positions first[r] .. n_prefix + n_tail[r] - 1 of its path: cells 0 .. n_prefix - 1, then
-  // tail[r * tail_stride + i]. At least one.
+  // tail[r * tail_stride + i]. At least one; n_tail may be negative.
   const int32_t* first;   // [n_rows] or null: all 0
   int32_t n_prefix;       // host; of all rows. n_prefix_device, where not null, is read instead
   const int32_t* n_prefix_device;  // [1]; n_prefix is then an upper bound, which sets the grid
@@ -34,6 +34,8 @@ struct TreeAttention {
 
 // Bytes of scratch that launch_attention needs.
 int64_t attention_scratch_bytes(const TreeAttention& args, int64_t n_rows);
+// The most of it for up to n_rows rows that see no more positions than these.
+int64_t attention_scratch_limit(const TreeAttention& args, int64_t n_rows);
 cudaError_t launch_attention(const TreeAttention& args, int64_t n_rows, void* scratch, cudaStream_t stream);
 
 }  // namespace expertree::cuda

@@ -30,6 +30,14 @@ __global__ void __launch_bounds__(kThreads) scale_and_cap(float* x, int64_t n, f
   x[i] = softcap != 0.0f ? canonical_softcap(scaled, softcap) : scaled;
 }
 
+// To +- limit; NaN stays.
+__global__ void __launch_bounds__(kThreads) clamp_elements(float* x, int64_t n, float limit) {
+  const int64_t i = element_of_thread();
+  if (i >= n) return;
+  const float value = x[i];
+  x[i] = value > limit ? limit : value < -limit ? -limit : value;
+}
+
 dim3 grid_for(int64_t n) { return dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)); }
 
 }  // namespace
@@ -51,6 +59,11 @@ cudaError_t launch_sigmoid_gate(float* y, const float* gate, bool gate_per_row, 
 cudaError_t launch_scale_softcap(float* x, int64_t n, float scale, float softcap, cudaStream_t stream) {
   if (n == 0 || (scale == 1.0f && softcap == 0.0f)) return cudaSuccess;
   return gpu_launch(scale_and_cap, grid_for(n), dim3(kThreads), 0, stream, x, n, scale, softcap);
+}
+
+cudaError_t launch_clamp(float* x, int64_t n, float limit, cudaStream_t stream) {
+  if (n == 0 || limit == 0.0f) return cudaSuccess;
+  return gpu_launch(clamp_elements, grid_for(n), dim3(kThreads), 0, stream, x, n, limit);
 }
 
 }  // namespace expertree::cuda

@@ -18,6 +18,9 @@ namespace expertree::cuda {
 // From the file's layout in device memory (any alignment) to packed planes; in and out must not overlap.
 cudaError_t launch_pack_rows(DType dtype, const void* rows_in_file_layout, int64_t rows, int64_t k, void* packed,
                              cudaStream_t stream);
+// The same of rows [first, first + n) alone, into their places in the packed matrix of all rows.
+cudaError_t launch_pack_some_rows(DType dtype, const void* rows_in_file_layout, int64_t first, int64_t n, int64_t rows,
+                                  int64_t k, void* packed, cudaStream_t stream);
 
 constexpr int32_t kDp4aRows = 8;
 

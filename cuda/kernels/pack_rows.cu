@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) pack_floats(PackArgs args) {
   const int64_t row = at / pieces;
   const int64_t piece = at % pieces;
   pack_piece<kElementBytes>(args.in + row * args.row_bytes, args.layout.k, piece / 16, static_cast<int>(piece % 16),
-                            args.out + row * args.layout.row_bytes[kCodes]);
+                            args.out + args.layout.offset[kCodes] + row * args.layout.row_bytes[kCodes]);
 }
 
 dim3 grid_for(int64_t threads) { return dim3(static_cast<unsigned>((threads + kThreads - 1) / kThreads)); }
@@ -45,17 +45,26 @@ dim3 grid_for(int64_t threads) { return dim3(static_cast<unsigned>((threads + kT
 
 cudaError_t launch_pack_rows(DType dtype, const void* rows_in_file_layout, int64_t rows, int64_t k, void* packed,
                              cudaStream_t stream) {
-  if (!is_packable(dtype) || k % dtype_info(dtype).block_size != 0) return cudaErrorInvalidValue;
-  if (rows * k == 0) return cudaSuccess;
-  const PackArgs args{static_cast<const uint8_t*>(rows_in_file_layout), static_cast<uint8_t*>(packed),
-                      row_bytes(dtype, k), packed_layout(dtype, rows, k)};
-  const int64_t pieces = rows * args.layout.row_bytes[kCodes] / 16;
+  return launch_pack_some_rows(dtype, rows_in_file_layout, 0, rows, rows, k, packed, stream);
+}
+
+cudaError_t launch_pack_some_rows(DType dtype, const void* rows_in_file_layout, int64_t first, int64_t n, int64_t rows,
+                                  int64_t k, void* packed, cudaStream_t stream) {
+  if (!is_packable(dtype) || k % dtype_info(dtype).block_size != 0 || first < 0 || first + n > rows) {
+    return cudaErrorInvalidValue;
+  }
+  if (n * k == 0) return cudaSuccess;
+  PackArgs args{static_cast<const uint8_t*>(rows_in_file_layout), static_cast<uint8_t*>(packed), row_bytes(dtype, k),
+                packed_layout(dtype, rows, k)};
+  args.layout.rows = n;
+  for (int p = 0; p < kNumPlanes; ++p) args.layout.offset[p] += first * args.layout.row_bytes[p];
+  const int64_t pieces = n * args.layout.row_bytes[kCodes] / 16;
   if (dtype == DType::kF32) return gpu_launch(pack_floats<4>, grid_for(pieces), kThreads, 0, stream, args);
   if (dtype == DType::kF16 || dtype == DType::kBF16) {
     return gpu_launch(pack_floats<2>, grid_for(pieces), kThreads, 0, stream, args);
   }
   cudaError_t error = cudaSuccess;
-  const dim3 grid = grid_for(rows * ((k + kGroup - 1) / kGroup) * 4);
+  const dim3 grid = grid_for(n * ((k + kGroup - 1) / kGroup) * 4);
   visit_quantised(dtype,
                   [&]<DType kType>() { error = gpu_launch(pack_quantised<kType>, grid, kThreads, 0, stream, args); });
   return error;

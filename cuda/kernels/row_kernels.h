@@ -73,4 +73,7 @@ cudaError_t launch_sigmoid_gate(float* y, const float* gate, bool gate_per_row, 
 // x = x * scale, then soft cap c where it is not 0 (canonical.h, C13).
 cudaError_t launch_scale_softcap(float* x, int64_t n, float scale, float softcap, cudaStream_t stream);
 
+// x to +- limit, where that is not 0; NaN stays.
+cudaError_t launch_clamp(float* x, int64_t n, float limit, cudaStream_t stream);
+
 }  // namespace expertree::cuda

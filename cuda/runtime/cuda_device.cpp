@@ -7,6 +7,7 @@
 #include "cpp/backend/device.h"
 #include "cuda/kernels/packed_layout.h"
 #include "cuda/runtime/call.h"
+#include "cuda/runtime/cuda_dense.h"
 #include "cuda/runtime/cuda_experts.h"
 
 namespace expertree::cuda {
@@ -51,6 +52,17 @@ class CudaDevice final : public Device {
 
   std::unique_ptr<DeviceExperts> make_experts(const DeviceExpertsPlan& plan) override {
     return std::make_unique<CudaExperts>(plan);
+  }
+
+  uint64_t matrix_bytes(const DeviceMatrix& w) const override {
+    if (!is_packable(w.dtype)) return 0;
+    return (static_cast<uint64_t>(packed_layout(w.dtype, w.rows, w.k).bytes) + 255) / 256 * 256;
+  }
+
+  uint64_t dense_bytes(const DeviceDensePlan& plan) const override { return CudaDense::device_bytes(plan); }
+
+  std::unique_ptr<DeviceDense> make_dense(const DeviceDensePlan& plan) override {
+    return std::make_unique<CudaDense>(plan);
   }
 
  private:

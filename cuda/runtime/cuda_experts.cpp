@@ -6,6 +6,7 @@
 
 #include "cpp/base/error.h"
 #include "cuda/runtime/call.h"
+#include "cuda/runtime/formats.h"
 #include "cuda/runtime/wait_switch.h"
 
 namespace expertree::cuda {
@@ -25,16 +26,6 @@ DeviceBuffers carve_device(const DeviceExpertsPlan& plan, const ExpertSizes& siz
 PinnedBuffers carve_pinned(const DeviceExpertsPlan& plan, const ExpertSizes& sizes, void* memory) {
   Carver carver(memory);
   return PinnedBuffers(plan, sizes, &carver);
-}
-
-Unit unit_of(GatedUnit unit) {
-  switch (unit) {
-    case GatedUnit::kSwiGlu: return Unit::kSwiGlu;
-    case GatedUnit::kGeGlu: return Unit::kGeGlu;
-    case GatedUnit::kSwiGluOai: return Unit::kSwiGluOai;
-    case GatedUnit::kReGlu: return Unit::kReGlu;
-  }
-  return Unit::kSwiGlu;
 }
 
 int64_t packed_offset(const DeviceExpertLayer& layer, int matrix) {
@@ -147,16 +138,15 @@ void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
   std::memcpy(pinned_.inputs, inputs, size);
   CUDA_CHECK(cudaEventRecord(batch_begun_.get(), runs_.get()));
   CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
-  bool blocks[2] = {};
+  bool forms[kRowForms] = {};
   for (const int m : {0, 1}) {
-    const ActivationFormat format = dtype_info(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype).activation;
-    if (format == ActivationFormat::kQ8_32) blocks[0] = true;
-    if (format == ActivationFormat::kQ8_256) blocks[1] = true;
+    const int form = row_form(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype);
+    if (form >= 0) forms[form] = true;
   }
-  for (const int b : {0, 1}) {
-    if (!blocks[b]) continue;
-    CUDA_CHECK(launch_quantize_rows(device_.inputs, plan_.n_embd, n_inputs, plan_.n_embd, b == 0 ? 32 : 256,
-                                    device_.input_rows[b], runs_.get()));
+  for (int f = 0; f < kRowForms; ++f) {
+    if (!forms[f]) continue;
+    CUDA_CHECK(launch_quantize_rows(device_.inputs, plan_.n_embd, n_inputs, plan_.n_embd, kFormBlocks[f],
+                                    device_.input_rows[f], runs_.get()));
   }
   CUDA_CHECK(cudaEventRecord(batch_done_.get(), runs_.get()));
 }
@@ -204,13 +194,11 @@ void CudaExperts::upload_tables(std::span<const DeviceRows> experts, BatchTables
 
 ProductInput CudaExperts::input_for(DType dtype) const {
   ProductInput input;
-  switch (dtype_info(dtype).activation) {
-    case ActivationFormat::kF32:
-      input.f32 = device_.inputs;
-      input.f32_stride = plan_.n_embd;
-      break;
-    case ActivationFormat::kQ8_32: input.q = device_.input_rows[0]; break;
-    case ActivationFormat::kQ8_256: input.q = device_.input_rows[1]; break;
+  if (const int form = row_form(dtype); form >= 0) {
+    input.q = device_.input_rows[form];
+  } else {
+    input.f32 = device_.inputs;
+    input.f32_stride = plan_.n_embd;
   }
   return input;
 }
@@ -241,14 +229,12 @@ void CudaExperts::launch(const BatchTables& tables, int32_t n_active, int32_t ma
   CUDA_CHECK(launch_expert_hidden(gate, up, unit_of(plan_.unit), input_for(gate.dtype), input_for(up.dtype), groups,
                                   device_.hidden, gate.rows, device_.scratch, stream));
   ProductInput hidden;
-  const ActivationFormat format = dtype_info(down.dtype).activation;
-  if (format == ActivationFormat::kF32) {
+  if (const int form = row_form(down.dtype); form < 0) {
     hidden.f32 = device_.hidden;
     hidden.f32_stride = down.k;
   } else {
-    const int b = format == ActivationFormat::kQ8_256 ? 1 : 0;
-    const int64_t block = b == 0 ? 32 : 256;
-    hidden.q = int8_rows_at(device_.hidden_rows[b], n_pairs, down.k, block);
+    const int64_t block = kFormBlocks[form];
+    hidden.q = int8_rows_at(device_.hidden_rows[form], n_pairs, down.k, block);
     CUDA_CHECK(launch_quantize_rows(device_.hidden, down.k, n_pairs, down.k, block, hidden.q, stream));
   }
   CUDA_CHECK(launch_expert_down(down, hidden, groups, device_.outputs, plan_.n_embd, stream));

@@ -5,15 +5,10 @@
 namespace expertree::cuda {
 namespace {
 
-constexpr int64_t kBlocks[2] = {32, 256};
 constexpr int64_t kRunsOfTables = 8;  // a batch with more waits for the ones before
 
-void mark_blocks(DType dtype, bool (&blocks)[2]) {
-  switch (dtype_info(dtype).activation) {
-    case ActivationFormat::kF32: break;
-    case ActivationFormat::kQ8_32: blocks[0] = true; break;
-    case ActivationFormat::kQ8_256: blocks[1] = true; break;
-  }
+void mark_form(DType dtype, bool (&forms)[kRowForms]) {
+  if (row_form(dtype) >= 0) forms[row_form(dtype)] = true;
 }
 
 }  // namespace
@@ -25,9 +20,9 @@ ExpertSizes::ExpertSizes(const DeviceExpertsPlan& plan) {
     staged_bytes = std::max(staged_bytes, layer.offset_of(kExpertMatrices));
     n_ff = std::max(n_ff, (gate.rows + 255) / 256 * 256);
     n_experts = std::max<int64_t>(n_experts, layer.n_experts);
-    mark_blocks(gate.dtype, in_blocks);
-    mark_blocks(up.dtype, in_blocks);
-    mark_blocks(down.dtype, hidden_blocks);
+    mark_form(gate.dtype, in_forms);
+    mark_form(up.dtype, in_forms);
+    mark_form(down.dtype, hidden_forms);
     scratch = scratch || gate.dtype != up.dtype;
   }
 }
@@ -56,12 +51,12 @@ DeviceBuffers::DeviceBuffers(const DeviceExpertsPlan& plan, const ExpertSizes& s
   scratch = sizes.scratch ? carver->take<float>(plan.max_pairs * sizes.n_ff) : nullptr;
   outputs = carver->take<float>(plan.max_pairs * plan.n_embd);
   tables = carver->take(table_bytes(plan, sizes));
-  for (int b = 0; b < 2; ++b) {
-    const bool in = sizes.in_blocks[b];
-    void* rows = in ? carver->take(int8_rows_bytes(plan.max_inputs, plan.n_embd, kBlocks[b])) : nullptr;
-    input_rows[b] = rows != nullptr ? int8_rows_at(rows, plan.max_inputs, plan.n_embd, kBlocks[b]) : Int8Rows{};
-    const bool between = sizes.hidden_blocks[b];
-    hidden_rows[b] = between ? carver->take(int8_rows_bytes(plan.max_pairs, sizes.n_ff, kBlocks[b])) : nullptr;
+  for (int f = 0; f < kRowForms; ++f) {
+    const bool in = sizes.in_forms[f];
+    void* rows = in ? carver->take(int8_rows_bytes(plan.max_inputs, plan.n_embd, kFormBlocks[f])) : nullptr;
+    input_rows[f] = rows != nullptr ? int8_rows_at(rows, plan.max_inputs, plan.n_embd, kFormBlocks[f]) : Int8Rows{};
+    const bool between = sizes.hidden_forms[f];
+    hidden_rows[f] = between ? carver->take(int8_rows_bytes(plan.max_pairs, sizes.n_ff, kFormBlocks[f])) : nullptr;
   }
   for (const DeviceExpertLayer& layer : plan.layers) {
     LayerParameters parameters;

@@ -7,6 +7,7 @@
 #include "cpp/backend/device.h"
 #include "cuda/kernels/int8_rows.h"
 #include "cuda/kernels/packed_layout.h"
+#include "cuda/runtime/formats.h"
 #include "cuda/runtime/owned.h"
 
 namespace expertree::cuda {
@@ -20,8 +21,8 @@ struct ExpertSizes {
   int64_t staged_bytes = 0;  // of the largest expert in the file's layout
   int64_t n_ff = 0;          // of the widest, rounded up to blocks of 256
   int64_t n_experts = 0;     // of the layer that has most
-  bool in_blocks[2] = {};    // inputs are needed in int8 blocks of 32, of 256
-  bool hidden_blocks[2] = {};
+  bool in_forms[kRowForms] = {};  // in which inputs are needed
+  bool hidden_forms[kRowForms] = {};
   bool scratch = false;      // gate and up of some layer have formats of their own
 };
 
@@ -48,10 +49,10 @@ struct DeviceBuffers {
 
   std::byte* staged[kStagingBuffers];
   float* inputs;
-  Int8Rows input_rows[2];  // in blocks of 32, of 256
+  Int8Rows input_rows[kRowForms];
   float* hidden;
   float* scratch;
-  void* hidden_rows[2];
+  void* hidden_rows[kRowForms];
   float* outputs;
   std::byte* tables;
   std::vector<LayerParameters> layers;

@@ -10,6 +10,9 @@ enum class Wait {
   kStaging,   // the host waits before it writes to a staging buffer again
   kInputs,    // the host waits before it writes the next batch's inputs
   kOutputs,   // the host waits before it reads outputs
+  kLoaded,        // the host waits before it writes to a loading buffer of dense matrices again
+  kDenseInputs,   // as kInputs, of dense products
+  kDenseOutputs,  // as kOutputs
 };
 
 #if defined(EXPERTREE_CUDA_EMULATED)

@@ -1,4 +1,4 @@
-"""The GPU that experts may be kept on."""
+"""The GPU that a model, or some of it, may be kept on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def device_backend() -> str:
 
 
 def find_device() -> tuple[dict[str, Any] | None, str]:
-    """(name, backend, index, devices, total_bytes, free_bytes; "") or (None, why there is none). Never raises."""
+    """(name, backend, index, devices, total_bytes, free_bytes, formats that it runs; "") or (None, why there is none).
+    Never raises."""
     try:
         device, why = _core.find_device(device_backend())
     except Error as error:

@@ -34,7 +34,7 @@ from expertree.model_description import (
     Tokenizer,
     Verdict,
 )
-from expertree.placement import buffer_bytes, gpu_tier, place
+from expertree.placement import buffer_bytes, dense_parts, gpu_tier, place
 from expertree.quantity_text import bytes_text, numbers_text
 
 __all__ = ["ModelDescription", "describe", "render"]
@@ -115,7 +115,14 @@ def describe(
         tiers=[gpu_tier(need, device, why_none), *_tiers(need, memory, reader.file_bytes, Path(reader.paths[0]))],
         verdict=_verdict(facts.architecture, need, memory, formats),
         residency=_residency(Path(reader.paths[0]), tensors, experts, budgets, problems),
-        placement=place(need, experts, memory.available_bytes, device, buffers),
+        placement=place(
+            need,
+            experts,
+            dense_parts(tensors, facts.arch_int("block_count")),
+            memory.available_bytes,
+            device,
+            buffers,
+        ),
         problems=problems,
     )
 

@@ -47,10 +47,11 @@ class Model:
         policy: which experts stay when not all do: "auto", or a name of `policy_names()`.
         record: remember how often experts are used, and what they cost, for the next start: a path, True for a file in
             the cache folder, False for no. Read when the model is loaded, written by `save_record`.
-        vram: GPU memory for expert weights, the buffers that running them takes included. 0 for none; "auto" takes what
-            is free less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for ram: then a GPU
-            must be there. Experts on the GPU run there, the others where that takes less time. The result never depends
-            on it.
+        vram: GPU memory for the model, the buffers that running it takes included: what every token needs first (the
+            matrices of attention, feed-forward parts and head, the KV cache of one session), then experts. 0 for none;
+            "auto" takes what is free less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for
+            ram: then a GPU must be there. What is on the GPU runs there, other experts where that takes less time. The
+            result never depends on it.
         isa: instruction set by name (scalar, avx2, avx512); None takes the best here. All give the same bits.
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
         cache_type: format in which sessions keep keys and values: "f32", "f16" (half the memory) or "q8_0" (a quarter),
@@ -125,8 +126,6 @@ class Model:
             ) from error
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
-        if self._core.experts is None and vram_budget.size_bytes != 0:
-            warnings.warn(f"{self.path} has no experts: vram={vram!r} has no effect", stacklevel=2)
         if self.gpu and self.gpu["device"]["devices"] > 1:
             warnings.warn(several_devices_text(self.gpu["device"]), stacklevel=2)
         self._asked_context = n_ctx or 0
@@ -221,13 +220,16 @@ class Model:
 
     @property
     def gpu(self) -> dict[str, Any]:
-        """What of the experts the GPU holds and did; {} when none are kept there (`gpu_note` says why).
+        """What of the model the GPU holds and did; {} when nothing is kept there (`gpu_note` says why).
 
-        budget_bytes is what is taken there, fixed_bytes of it is beside slots; least_bytes is the smallest `vram` that
-        works. fetches: experts copied to be run at once; offers: copied for later; runs: experts run there.
+        budget_bytes is what is taken there: dense_bytes by what every token needs and its buffers, fixed_bytes by what
+        running experts takes, and the experts' slots. least_bytes is the smallest `vram` that works, all_bytes what the
+        whole model could use. parts: a dict for each part and place: part, place ("GPU" or "RAM"), n (layers, or
+        experts) of the model's `of`, bytes, note. products: of dense matrices, and attentions, run there. With a KV
+        cache there, kv_cells: positions that it holds, of all sessions; kv_cells_free: that no session has. With
+        experts there, fetches: experts copied to be run at once; offers: copied for later; runs: experts run there.
         """
-        tier = self._core.vram
-        return {} if tier is None else dict(tier.stats)
+        return self._core.gpu or {}
 
     @property
     def gpu_note(self) -> str:

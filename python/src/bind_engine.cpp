@@ -20,6 +20,7 @@
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/scratch_size.h"
+#include "python/src/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -134,8 +135,8 @@ void bind_model(nb::module_& m) {
       .def_prop_ro("isa", &Model::isa)
       .def_prop_ro("threads", &Model::n_threads)
       .def_prop_ro("experts", &Model::experts, nb::rv_policy::reference_internal, "None for a dense model.")
-      .def_prop_ro("vram", &Model::vram, nb::rv_policy::reference_internal, "None without experts on a device.")
-      .def_prop_ro("vram_note", &Model::vram_note, "Why there are none, where that was left to the model.")
+      .def_prop_ro("gpu", &device_use, "What is on a device, and what it did; None: nothing is.")
+      .def_prop_ro("vram_note", &Model::vram_note, "Why nothing is, where that was left to the model.")
       .def(
           "load_experts",
           [](Model& model) {

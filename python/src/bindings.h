@@ -5,6 +5,11 @@
 
 namespace expertree {
 
+class Model;
+
+// What of a model is on a device, and what it did there; None: nothing is.
+nanobind::object device_use(const Model& model);
+
 void bind_gguf(nanobind::module_& m);
 void bind_device(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
@@ -15,6 +20,7 @@ void bind_profile(nanobind::module_& m);
 void bind_pager(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_speculation(nanobind::module_& m);
+void bind_testing_dense(nanobind::module_& m);
 void bind_testing_device(nanobind::module_& m);
 void bind_testing_drafters(nanobind::module_& m);
 void bind_testing_io(nanobind::module_& m);

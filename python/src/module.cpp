@@ -60,6 +60,7 @@ NB_MODULE(_core, m) {
   expertree::bind_merge_experts(m);
 #if defined(EXPERTREE_TESTING)
   nb::module_ testing = m.def_submodule("_testing", "Parts of the core, exposed for tests; not a public interface.");
+  expertree::bind_testing_dense(testing);
   expertree::bind_testing_device(testing);
   expertree::bind_testing_drafters(testing);
   expertree::bind_testing_io(testing);

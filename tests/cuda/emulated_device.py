@@ -16,6 +16,8 @@ LIBRARY = Path(_core.__file__).parent / "libexpertree_cuda_emulated.so"
 STREAMS = ("eager", "lazy", "shuffle")
 # The numbers of Wait in cuda/runtime/wait_switch.h.
 WAITS = {"copied": 1, "slot free": 2, "staging": 3, "inputs": 4, "outputs": 5}
+# Of dense matrices.
+DENSE_WAITS = {"loaded": 6, "dense inputs": 7, "dense outputs": 8}
 _DEFAULTS = {"order": "forward", "streams": "eager", "seed": 1, "device_mem": 4 << 30, "fail": "", "abort": 1}
 
 
@@ -48,7 +50,7 @@ def emulated(**settings: object) -> Iterator[None]:
 
 
 def drop_wait(name: str) -> None:
-    library().expertree_drop_wait(WAITS[name])
+    library().expertree_drop_wait((WAITS | DENSE_WAITS)[name])
 
 
 def n_calls(call: str = "*") -> int:

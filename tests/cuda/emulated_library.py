@@ -7,6 +7,7 @@ tools/gpu_check.sh: built by nvcc). `EXPERTREE_EMU_*` set the emulation (cuda/em
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import os
 import shutil
@@ -86,7 +87,9 @@ def built(target: str) -> Path:
     if cmake is None:
         pytest.skip("no cmake to build the sanitizers' variants with")
     command = [cmake, "--build", str(folder.parent), "--target", target]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with (folder / "tests_build.lock").open("w") as lock:  # tests run side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [path for path in (folder / target, folder / f"lib{target}.so") if path.exists()]
     return found[0]

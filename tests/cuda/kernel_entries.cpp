@@ -101,6 +101,11 @@ ENTRY int et_scale_softcap(float* x, int64_t n, float scale, float softcap, cuda
   return launch_scale_softcap(x, n, scale, softcap, stream);
 }
 
+ENTRY int et_clamp(float* x, int64_t n, float limit, cudaStream_t stream) { return launch_clamp(x, n, limit, stream); }
+
+ENTRY int64_t et_attention_scratch_limit(const TreeAttention* args, int64_t n_rows) {
+  return attention_scratch_limit(*args, n_rows);
+}
 ENTRY int64_t et_attention_scratch_bytes(const TreeAttention* args, int64_t n_rows) {
   return attention_scratch_bytes(*args, n_rows);
 }

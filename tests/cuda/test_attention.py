@@ -133,6 +133,43 @@ def test_many_rows(order: str) -> None:
         assert_same_bits(got[row], expected(case, row))
 
 
+def test_rows_of_a_chain_share_the_longest_prefix(order: str) -> None:
+    """Their tails are negative: each sees the first cells only."""
+    case = Case(4, 2, 32, 32, 70, [[]] * 8)
+    q, k, v, _ = case.arrays()
+    n_seen = [70, 69, 64, 33, 32, 31, 2, 1]
+    with device() as on:
+        args = TreeAttention(
+            q=on.put(q), k=on.put(k), v=on.put(v), k_head_stride=k[0].size, v_head_stride=v[0].size, v_cell_stride=32,
+            n_heads=4, n_kv_heads=2, head_dim_k=32, head_dim_v=32, n_prefix=70,
+            n_tail=on.put(np.array(n_seen, np.int32) - 70), scale=0.125, out=on.alloc(8 * 4 * 32 * 4),
+        )  # fmt: skip
+        sizes = [getattr(load(), f"et_attention_scratch_{what}") for what in ("bytes", "limit")]
+        for size in sizes:
+            size.restype = c_int64
+        scratch, limit = (int(size(ctypes.byref(args), c_int64(8))) for size in sizes)
+        assert scratch <= limit
+        on.run("attention", ctypes.byref(args), c_int64(8), on.alloc(scratch))
+        got = on.get(args.out, (8, 4, 32))
+    for row, n in enumerate(n_seen):
+        for head in range(2):
+            heads = slice(2 * head, 2 * head + 2)
+            want = _testing.attend("scalar", q[row, heads].copy(), k[head], v[head], n, np.zeros(0, np.int32), 0.125)
+            assert_same_bits(got[row, heads], want, f"row {row}")
+
+
+def test_the_limit_of_scratch_memory_holds_for_shorter_paths() -> None:
+    limit, size = load().et_attention_scratch_limit, load().et_attention_scratch_bytes
+    limit.restype = size.restype = c_int64
+    for n_heads, longest, n_rows in ((4, 1024, 512), (32, 4608, 512), (64, 131072, 512), (1, 40, 3)):
+        args = TreeAttention(n_heads=n_heads, n_prefix=longest)
+        most = int(limit(ctypes.byref(args), c_int64(n_rows)))
+        for n_prefix in sorted({1, 33, longest // 3, longest // 2 + 7, longest - 1, longest}):
+            shorter = TreeAttention(n_heads=n_heads, n_prefix=n_prefix)
+            for rows in (1, 2, n_rows // 2, n_rows):
+                assert int(size(ctypes.byref(shorter), c_int64(rows))) <= most
+
+
 def test_what_attention_cannot_be() -> None:
     with device() as on:
         for n_heads, n_kv, dim in ((3, 2, 8), (4, 0, 8), (4, 2, 6)):

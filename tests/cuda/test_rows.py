@@ -241,3 +241,9 @@ def test_elementwise(order: str) -> None:
                 e = _testing.exp("scalar", (want * (np.float32(2) / c)).ravel()).reshape(want.shape)
                 want = c * (np.float32(1) - np.float32(2) / (e + np.float32(1)))
             assert_same_bits(on.get(y, (3, 70)), want)
+        for limit in (0.0, 0.5):
+            odd = x.copy()
+            odd[0, :5] = [np.nan, np.inf, -np.inf, -0.0, 0.5]
+            y = on.put(odd)
+            on.run("clamp", y, c_int64(x.size), c_float(limit))
+            assert_same_bits(on.get(y, (3, 70)), np.clip(odd, -limit, limit) if limit else odd)

@@ -1,5 +1,5 @@
-"""Experts on a device change no bit: logits equal those of the CPU at every budget of RAM and of the device, whichever
-experts are copied there, and whenever copies and runs really happen."""
+"""A model on a device changes no bit: logits equal those of the CPU at every budget of RAM and of the device, whichever
+parts lie there and experts are copied there, and whenever copies and runs really happen."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ def _device() -> None:
 
 
 class OnDevice(CoreSession):
-    """A core model with experts on the emulated device and poisoned slots in RAM."""
+    """A core model on the emulated device, with poisoned slots in RAM."""
 
     def __init__(self, path: Path, vram: int = ALL, **options: Any) -> None:
         self._faults = _testing.Faults()
         self._faults.descriptor = True
+        options = {"n_ctx": 512, **options}
         super().__init__(_testing.load_paged(path.as_posix(), faults=self._faults, vram=vram, **options), 512)
 
     @property
     def stats(self) -> dict[str, Any]:
-        return dict(self.model.vram.stats)
+        return dict(self.model.gpu)
 
 
 def budgets(path: Path) -> list[int]:
-    """The least that works, a slot more, half, nearly all, all."""
+    """The least that works, a slot more, half of the experts, nearly all of the model, all."""
     stats = OnDevice(path).stats
     least, most = stats["least_bytes"], stats["all_bytes"]
-    slot = max(1, (most - stats["fixed_bytes"]) // max(1, stats["slots"]))
-    return sorted({least, min(most, least + slot), (least + most) // 2, max(least, most - slot), most})
+    slot = max(1, (most - stats["fixed_bytes"] - stats["dense_bytes"]) // max(1, stats["slots"]))
+    half = least + stats["slots"] // 2 * slot
+    return sorted({least, min(most, least + slot), half, max(least, most - slot), most})
 
 
 def expected(path: Path, tokens: np.ndarray = TOKENS) -> np.ndarray:
@@ -75,7 +77,8 @@ def test_every_architecture_at_several_budgets(arch: str, tiny: Tiny) -> None:
             assert same_bits(model.logits(TOKENS, chunk), logits), (vram, fetch, streams, chunk)
             stats, pager = model.stats, model.model.experts.stats
             assert stats["budget_bytes"] <= vram
-            assert stats["runs"] > 0
+            assert stats["runs"] > 0 or fetch == FetchRule.by_cost
+            assert (stats["products"] > 0) == (stats["dense_bytes"] > 0)
             assert stats["resident"] <= stats["slots"]
             assert pager["uses"] == pager["device_hits"] + pager["hits"] + pager["late"] + pager["misses"]
             assert pager["device_hits"] == stats["hits"]
@@ -100,6 +103,7 @@ def test_every_budget(fetch: str, streams: str, tiny: Tiny) -> None:
                 assert (stats["fetches"] > 0) == (fetch in ("always", "shuffled")) or fetch == "by_cost"
                 if fetch == "always":
                     assert (stats["evictions"] > 0) == (vram < every[-2])
+                assert (stats["dense_bytes"] > 0) == (vram >= every[-2])
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -110,7 +114,7 @@ def test_every_format(form: str, tiny: Tiny) -> None:
         model = OnDevice(path, fetch=FetchRule.always)
     except UnsupportedError as error:
         assert "formats" in str(error)
-        assert OnDevice(path, vram_auto=True).model.vram is None
+        assert OnDevice(path, vram_auto=True).model.gpu is None
         return
     with emulated(streams="shuffle", seed=5):
         assert same_bits(model.logits(TOKENS[:12], 4), expected(path, TOKENS[:12]))
@@ -183,8 +187,8 @@ def test_what_the_device_holds_leaves_ram_first(tiny: Tiny) -> None:
     path = tiny(arch="qwen3moe", format="Q8_0", n_experts=8, n_layers=1)
     slot = OnDevice(path, 0).model.experts.slot_bytes[0]
     stats = OnDevice(path).stats
-    vram = stats["least_bytes"] + 3 * (stats["all_bytes"] - stats["fixed_bytes"]) // 8
-    model = OnDevice(path, vram, fetch=FetchRule.never, budget=4 * slot, background=False)
+    vram = stats["least_bytes"] + 3 * (stats["all_bytes"] - stats["fixed_bytes"] - stats["dense_bytes"]) // 8
+    model = OnDevice(path, vram, fetch=FetchRule.never, budget=4 * slot, background=False, experts_only=True)
     model.logits(np.random.default_rng(1).integers(0, 96, 120).astype(np.int32), 1)
     in_ram, on_device = model.model.experts.stats["resident"], model.stats["resident"]
     assert (in_ram, on_device) == (4, 4)
@@ -203,11 +207,11 @@ def test_budgets_that_do_not_work(tiny: Tiny) -> None:
         with pytest.raises(OutOfMemoryError, match=f"are free there; use --vram auto, or a size from {least}"):
             OnDevice(path)
         smaller = OnDevice(path, vram_auto=True)
-        assert smaller.stats["slots"] < stats["slots"]
+        assert smaller.stats["budget_bytes"] < stats["budget_bytes"]
         assert same_bits(smaller.logits(TOKENS, 5), expected(path))
     with emulated(device_mem=least - 1):
         model = OnDevice(path, vram_auto=True)
-        assert model.model.vram is None
+        assert model.model.gpu is None
         assert f"works with {least} bytes" in model.model.vram_note
         assert same_bits(model.logits(TOKENS, 5), expected(path))
 
@@ -218,7 +222,7 @@ def test_no_device(tiny: Tiny) -> None:
         with pytest.raises(DeviceError, match=r"built without CUDA.*leave --vram out"):
             OnDevice(path, device="cuda")
         model = OnDevice(path, device="cuda", vram_auto=True).model
-        assert model.vram is None
+        assert model.gpu is None
         assert "built without CUDA" in model.vram_note
     with pytest.raises(InvalidRequestError, match="device backend 'metal' is not known"):
         OnDevice(path, device="metal")

@@ -45,14 +45,16 @@ def _device() -> None:
 
 @pytest.mark.parametrize("streams", ["lazy", "shuffle"])
 @pytest.mark.parametrize("call", STEP_CALLS)
-def test_a_call_of_a_step_fails(call: str, streams: str, tiny: Tiny) -> None:
+@pytest.mark.parametrize("what", ["experts", "most"])
+def test_a_call_of_a_step_fails(what: str, call: str, streams: str, tiny: Tiny) -> None:
     path = tiny(arch="qwen3moe", format="Q8_0")
     logits = expected(path, TOKENS[:12])
-    vram = budgets(path)[1]
+    vram = budgets(path)[1 if what == "experts" else -2]
     n_failed = 0
     for nth in (1, 2, 3, 5, 8, 13, 21):
         with emulated(streams=streams, seed=nth):
             model = OnDevice(path, vram, fetch=FetchRule.shuffled)
+            assert (model.stats["dense_bytes"] > 0) == (what == "most")
             model.logits(TOKENS[:4], 2)
             set_up(fail=f"{call}:{nth}")
             try:
@@ -93,7 +95,7 @@ def test_a_call_of_loading_fails(call: str, tiny: Tiny) -> None:
             assert leaks() == ""
         with emulated(streams="lazy", fail=f"{call}:{nth}"):
             model = OnDevice(path, vram_auto=True)
-            assert (model.model.vram is None) == bool(model.model.vram_note)
+            assert (model.model.gpu is None) == bool(model.model.vram_note)
             set_up(fail="")
             assert same_bits(model.logits(TOKENS[:6], 3), expected(path, TOKENS[:6]))
             del model

@@ -240,7 +240,6 @@ def test_errors_of_a_run(cli: RunCli, model: Path, tmp_path: Path) -> None:
     assert_one_line_error(cli("generate", model, "-p", ""), "empty")
     assert_one_line_error(cli("generate", model, "-f", tmp_path / "missing.txt"), "missing.txt: No such file")
     assert "has no experts" in cli(*generate, "--ram", "1GiB", "-n", 1).err
-    assert "has no experts" in cli(*generate, "--vram", "1GiB", "-n", 1).err
     assert_one_line_error(cli(*generate, "--pre", "no-such"), "no-such")
     assert cli("chat", model, "-p", " ").status == 2
     without = write_chat_model(tmp_path / "plain.gguf", template=None)

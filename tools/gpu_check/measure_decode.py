@@ -27,7 +27,8 @@ def budget(model: Path, share: float) -> str:
     if share == 1:
         return "all"
     gpu = Model(str(model), vram="all").gpu
-    fixed, every = int(gpu["fixed_bytes"]), int(gpu["all_bytes"])
+    # Dense parts go there first.
+    fixed, every = int(gpu["fixed_bytes"]) + int(gpu["dense_bytes"]), int(gpu["all_bytes"])
     return str(max(int(fixed + share * (every - fixed)), int(gpu["least_bytes"])))
 
 

@@ -17,7 +17,7 @@ def markdown(found: dict[str, Any]) -> str:
     if data.get("kernel times"):
         lines += _kernels(data["kernel times"])
     if data.get("models"):
-        lines += ["", "## Models: experts on the device against the CPU", "", "| model | result |", "| --- | --- |"]
+        lines += ["", "## Models: on the device against the CPU", "", "| model | result |", "| --- | --- |"]
         lines += [f"| {result['model']} | {result['status']} |" for result in data["models"]]
     if data.get("decode"):
         lines += _decode(data["decode"])

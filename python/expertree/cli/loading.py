@@ -16,6 +16,7 @@ from expertree.drafting_memory import drafting_bytes
 from expertree.errors import DeviceError
 from expertree.model import Model
 from expertree.models import resolve_model
+from expertree.placement import gpu_text
 
 _USUAL_CONTEXT = 4096  # of sessions that ask for none, at most
 
@@ -46,8 +47,11 @@ def load_model(name_or_path: str | None, options: ModelOptions, drafts: Mapping[
             reserve=reserve,
             progress=report,
         )
-    for note in notes:
-        console.print(Text(f"expertree: {note.message}"), soft_wrap=True)
+    lines = [str(note.message) for note in notes]
+    if model.gpu:
+        lines.append(gpu_text(model.gpu))
+    for line in lines:
+        console.print(Text(f"expertree: {line}"), soft_wrap=True)
     return model
 
 

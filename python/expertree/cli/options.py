@@ -197,7 +197,7 @@ class ModelOptions(CacheOptions):
             "--vram",
             metavar="SIZE",
             callback=check_budget,
-            help="GPU memory for expert weights: 6GiB, all, or auto, what is free there. Default: 0, none.",
+            help="GPU memory for the model: 6GiB, all, or auto, what is free there. Default: 0, none.",
         ),
     ] = None
     isa: Annotated[

@@ -1,0 +1,71 @@
+// The part of the device seam (device.h) for attention as a whole: rows of a layer's input in, rows of its output out, with
+// keys and values kept in the device's memory.
+//
+// Cells are numbered through one pool. A sequence has a range of them, the same one in every layer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace expertree {
+
+enum class DeviceHeadNorm : uint8_t { kNone, kPerHead, kWhole };  // of queries, and of keys
+
+// Of one layer. Matrices are numbers in DeviceDensePlan; arrays are read by make_dense.
+struct DeviceAttentionLayer {
+  int32_t q = -1, k = -1;
+  int32_t v = -1;  // -1: the values are the keys' projection
+  int32_t gate = -1;  // -1: none; else the heads' output is multiplied with its sigmoid
+  int32_t output = -1;
+  int32_t n_heads = 0;
+  int32_t n_kv_heads = 0;
+  int32_t head_dim_k = 0;
+  int32_t head_dim_v = 0;
+  float limit = 0.0f;  // of the projections; 0: none
+  DeviceHeadNorm norm_of_q = DeviceHeadNorm::kNone;
+  DeviceHeadNorm norm_of_k = DeviceHeadNorm::kNone;
+  const float* q_norm = nullptr;  // [head_dim_k], or [all heads]; nullptr: 1
+  const float* k_norm = nullptr;
+  bool norm_after_rope = false;
+  bool normalize_values = false;  // each head, without a weight
+  float eps = 0.0f;
+  bool consecutive = false;  // pairs (2i, 2i + 1)
+  float scale = 0.0f;  // of scores
+  float softcap = 0.0f;  // 0: none
+  const float* sinks = nullptr;  // [n_heads] or none
+  float output_scale = 1.0f;
+
+  int64_t q_width() const { return int64_t{n_heads} * head_dim_k; }
+  int64_t k_width() const { return int64_t{n_kv_heads} * head_dim_k; }
+  int64_t v_width() const { return int64_t{n_kv_heads} * head_dim_v; }
+  int64_t q_norm_size() const { return norm_of_q == DeviceHeadNorm::kWhole ? q_width() : head_dim_k; }
+  int64_t k_norm_size() const { return norm_of_k == DeviceHeadNorm::kWhole ? k_width() : head_dim_k; }
+  int64_t attended_width() const { return int64_t{n_heads} * head_dim_v; }
+};
+
+// Rows [row, row + n) of a call that go together: of one sequence, whose first cell is `base`. Row r sees the positions
+// first[r] .. n_prefix + n_tail[r] - 1 of its path: cells base .. base + n_prefix - 1, then
+// base + tails[tail + (r - row) * tail_stride + i]. n_tail may be negative.
+struct DeviceAttentionRun {
+  int64_t row;
+  int64_t n;
+  int64_t base;
+  int64_t n_prefix;
+  int64_t tail;
+  int64_t tail_stride;
+};
+
+// What a layer is told of its rows.
+struct DeviceAttentionRows {
+  int64_t n_pairs = 0;  // that turn; 0: none do
+  const float* cos = nullptr;  // [n_rows][n_pairs]
+  const float* sin = nullptr;
+  const float* query_scale = nullptr;  // [n_rows]; nullptr: all 1
+  const int32_t* cells = nullptr;  // [n_rows], in the pool
+  const int32_t* first = nullptr;  // [n_rows]
+  const int32_t* n_tail = nullptr;  // [n_rows]
+  std::span<const int32_t> tails;
+  std::span<const DeviceAttentionRun> runs;
+};
+
+}  // namespace expertree

@@ -1,0 +1,68 @@
+// The part of the device seam (device.h) for dense matrices: what every token needs of a model, kept in the device's
+// memory, and products with it. Its calls throw as those of Device do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpp/backend/device_attention.h"
+#include "cpp/kernels/gated_unit.h"
+#include "cpp/tensor/dtype.h"
+
+namespace expertree {
+
+struct DeviceMatrix {
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t k = 0;
+  float scale = 1.0f;           // of the products, before the bias
+  const float* bias = nullptr;  // [rows], read by make_dense; nullptr: none
+
+  int64_t size_bytes() const { return rows * row_bytes(dtype, k); }  // in the file's layout
+};
+
+struct DeviceDensePlan {
+  std::vector<DeviceMatrix> matrices;
+  GatedUnit unit = GatedUnit::kSwiGlu;
+  int64_t max_rows = 0;     // of a call
+  int64_t max_k = 0;        // of its inputs
+  int64_t max_hidden = 0;   // rows of the widest gate; 0: there are none
+  bool mixed_units = false;  // some gate has another format than its up
+  int64_t max_outputs = 0;  // floats of all outputs of a call
+  std::vector<DeviceAttentionLayer> attention;
+  int64_t n_cells = 0;    // of the pool of keys and values
+  int64_t max_pairs = 0;  // that turn
+  int64_t max_tails = 0;  // of a call
+};
+
+// Products of a call are asynchronous; the device runs them in order.
+class DeviceDense {
+ public:
+  // Waits for what is under way.
+  virtual ~DeviceDense() = default;
+
+  // Copies a matrix's rows, in the file's layout, to the device and waits for it.
+  virtual void load(int32_t matrix, const std::byte* rows) = 0;
+
+  // Begins a call: inputs x [n_rows][k], which have been read when this returns. A call before it that nobody waited for
+  // is given up.
+  virtual void begin(const float* x, int64_t n_rows, int64_t k) = 0;
+  // matrix . x for every row. The outputs, [n_rows][rows], follow those of the call's products before.
+  virtual void product(int32_t matrix) = 0;
+  // The same of down . unit(gate . x, up . x).
+  virtual void feed_forward(int32_t gate, int32_t up, int32_t down) = 0;
+  // Attention of layer `layer` of the plan's; of a call that does nothing else. The outputs: [n_rows][n_embd], then the
+  // rows' keys and values as they lie in their cells, [n_rows][k_width] and [n_rows][v_width].
+  virtual void attention(int32_t layer, const DeviceAttentionRows& rows) = 0;
+  // Fills n cells of a layer from `cell` on: keys [n][k_width], values [n][v_width], which have been read when this
+  // returns. Later calls find them.
+  virtual void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) = 0;
+  // Ends the call: all its outputs, there until the next begin().
+  virtual const float* wait() = 0;
+
+  // After an error: waits for what is under way. False: the device is lost, and with it what lies there.
+  virtual bool recover() noexcept = 0;
+};
+
+}  // namespace expertree

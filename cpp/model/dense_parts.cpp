@@ -1,0 +1,162 @@
+#include "cpp/model/dense_parts.h"
+
+#include <algorithm>
+
+#include "cpp/model/attention_plan.h"
+
+namespace expertree {
+namespace {
+
+using Kind = DensePart::Kind;
+
+// Outputs of one call beyond this come in several ones.
+constexpr int64_t kOutputFloats = int64_t{4} << 20;
+constexpr int64_t kMostTails = int64_t{1} << 18;  // of attention's rows: 512 nodes in a chain beside another one
+
+void add_present(std::initializer_list<DensePart::Matrix> matrices, DensePart* part) {
+  for (const DensePart::Matrix& m : matrices) {
+    if (m.w->present()) part->matrices.push_back(m);
+  }
+}
+
+DensePart mixer_part(const HyperParameters& h, const LayerWeights& w, int64_t layer) {
+  const Mixer mixer = h.layer(layer).mixer;
+  DensePart part{mixer == Mixer::kAttention ? Kind::kAttention : Kind::kRecurrent, layer, {}};
+  const AttentionWeights& a = w.attention;
+  if (mixer == Mixer::kDeltaNet) {
+    const DeltaNetWeights& d = w.delta_net;
+    add_present({{&d.qkv}, {&d.gate}, {&d.alpha}, {&d.beta}, {&d.output}}, &part);
+  } else if (mixer == Mixer::kShortConv) {
+    add_present({{&w.short_conv.in}, {&w.short_conv.output}}, &part);
+  } else if (h.is_latent()) {
+    add_present({{&a.latent.q_down}, {&a.q}, {&a.latent.kv_down}, {&a.output, &a.output_bias}}, &part);
+  } else {
+    add_present({{&a.q, &a.q_bias}, {&a.k, &a.k_bias}, {&a.v, &a.v_bias}, {&a.gate, &a.gate_bias}}, &part);
+    add_present({{&a.output, &a.output_bias}}, &part);
+  }
+  return part;
+}
+
+DensePart unit_part(Kind kind, const FeedForwardWeights& w, int64_t layer) {
+  return {kind, layer, {{&w.gate}, {&w.up}, {&w.down}}};
+}
+
+void grow(int64_t* size, int64_t least) { *size = std::max(*size, least); }
+
+void add_part(const DensePart& part, DeviceDensePlan* plan) {
+  int64_t width = 0;
+  for (const DensePart::Matrix& m : part.matrices) {
+    plan->matrices.push_back({m.w->dtype, m.w->rows, m.w->k, m.w->scale, m.bias_or_null()});
+    width += m.w->rows;
+  }
+  grow(&plan->max_k, part.matrices.front().w->k);
+  if (part.is_feed_forward()) {
+    const WeightMatrix& gate = *part.matrices[0].w;
+    grow(&plan->max_hidden, gate.rows);
+    grow(&plan->max_outputs, plan->max_rows * part.matrices[2].w->rows);
+    if (gate.dtype != part.matrices[1].w->dtype) plan->mixed_units = true;
+    return;
+  }
+  for (const DensePart::Matrix& m : part.matrices) grow(&plan->max_k, m.w->k);
+  grow(&plan->max_outputs, std::min(plan->max_rows * width, std::max(width, kOutputFloats)));
+}
+
+void add_attention(const DenseModel& model, int64_t layer, int32_t first, DeviceDensePlan* plan) {
+  const HyperParameters& h = model.h;
+  plan->attention.push_back(device_attention(h, model.weights.layers[static_cast<size_t>(layer)], layer, first));
+  const DeviceAttentionLayer& a = plan->attention.back();
+  grow(&plan->max_outputs, plan->max_rows * (h.n_embd + a.k_width() + a.v_width()));
+  plan->n_cells = model.n_cells;
+  plan->max_pairs = std::max(h.n_rot, h.n_rot_windowed) / 2;
+  plan->max_tails = kMostTails;
+}
+
+DeviceDensePlan empty_plan(const DenseModel& model) {
+  DeviceDensePlan plan;
+  plan.unit = model.h.unit;
+  plan.max_rows = model.max_rows;
+  return plan;
+}
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kAttention: return "attention";
+    case Kind::kRecurrent: return "recurrent layers";
+    case Kind::kFeedForward: return "dense feed-forward";
+    case Kind::kSharedExpert: return "shared experts";
+    case Kind::kHead: return "head";
+  }
+  return "";
+}
+
+std::vector<DensePart> dense_parts(const HyperParameters& h, const ModelWeights& weights) {
+  std::vector<DensePart> mixers, beside;
+  for (int64_t i = 0; i < h.n_layers; ++i) {
+    const LayerWeights& w = weights.layers[static_cast<size_t>(i)];
+    mixers.push_back(mixer_part(h, w, i));
+    const bool has_experts = w.moe.moe_layer >= 0;
+    if (!has_experts || h.moe.dense_beside) {
+      beside.push_back(unit_part(Kind::kFeedForward, w.dense, i));
+    } else if (h.moe.shared != SharedExpert::kNone) {
+      beside.push_back(unit_part(Kind::kSharedExpert, w.moe.shared, i));
+    }
+  }
+  std::ranges::stable_sort(mixers, {}, &DensePart::kind);
+  std::ranges::stable_sort(beside, {}, &DensePart::kind);
+  std::vector<DensePart> parts = std::move(mixers);
+  parts.insert(parts.end(), beside.begin(), beside.end());
+  parts.push_back({Kind::kHead, 0, {{&weights.output, &weights.output_bias}}});
+  std::erase_if(parts, [](const DensePart& part) { return part.matrices.empty(); });
+  return parts;
+}
+
+bool runs_on(const Device& device, const DensePart& part) {
+  return std::ranges::all_of(part.matrices, [&](const DensePart::Matrix& m) {
+    return device.matrix_bytes({m.w->dtype, m.w->rows, m.w->k, m.w->scale, m.bias_or_null()}) > 0;
+  });
+}
+
+DensePlan place_parts(const Device& device, const DenseModel& model, std::span<const DensePart> parts,
+                      uint64_t room_bytes) {
+  DensePlan plan{empty_plan(model), {}, std::vector<int32_t>(static_cast<size_t>(model.h.n_layers), -1), 0};
+  for (const DensePart& part : parts) {
+    plan.first.push_back(-1);
+    if (!runs_on(device, part)) continue;
+    DeviceDensePlan with = plan.device;
+    add_part(part, &with);
+    const uint64_t bytes = device.dense_bytes(with);
+    if (bytes > room_bytes) continue;
+    plan.first.back() = static_cast<int32_t>(plan.device.matrices.size());
+    plan.device = std::move(with);
+    plan.bytes = bytes;
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int64_t layer = parts[p].layer;
+    if (parts[p].kind != Kind::kAttention || plan.first[p] < 0) continue;
+    if (!why_not_attention(model.h, layer, model.types).empty()) continue;
+    DeviceDensePlan with = plan.device;
+    add_attention(model, layer, plan.first[p], &with);
+    const uint64_t bytes = device.dense_bytes(with);
+    if (bytes > room_bytes) continue;
+    plan.attention[static_cast<size_t>(layer)] = static_cast<int32_t>(plan.device.attention.size());
+    plan.device = std::move(with);
+    plan.bytes = bytes;
+  }
+  return plan;
+}
+
+uint64_t least_dense_bytes(const Device& device, const DenseModel& model, std::span<const DensePart> parts) {
+  uint64_t least = 0;
+  for (const DensePart& part : parts) {
+    if (!runs_on(device, part)) continue;
+    DeviceDensePlan plan = empty_plan(model);
+    add_part(part, &plan);
+    const uint64_t bytes = device.dense_bytes(plan);
+    if (least == 0 || bytes < least) least = bytes;
+  }
+  return least;
+}
+
+}  // namespace expertree

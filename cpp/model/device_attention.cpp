@@ -1,0 +1,114 @@
+// Attention of a chunk on a device: normalised rows go there, outputs come back, and with them the rows' keys and values,
+// for the sequence's own cells.
+#include <algorithm>
+
+#include "cpp/base/scratch.h"
+#include "cpp/model/forward.h"
+
+namespace expertree {
+
+// Cells for sequences that have none, and what all layers are told of the chunk's rows.
+void Forward::prepare_device_rows(const Chunk& chunk) {
+  use_device_rows_ = false;
+  device_rows_.clear();
+  if (products_.cells() == nullptr || products_.is_lost()) return;
+  for (const Piece& piece : chunk.pieces) {
+    SequenceState& state = *piece.pass.state;
+    if (state.device_cells() == nullptr) {
+      state.set_device_cells(DeviceCells::take(products_.cells(), state.n_cells(), h_.n_layers));
+    }
+    if (state.device_cells() == nullptr) return;
+    if (!device_rows_.add(state, piece.begin, piece.n, products_.max_tails())) return;
+  }
+  use_device_rows_ = true;
+}
+
+// Into output_. False: the CPU is to do it.
+bool Forward::attention_on_device(const Chunk& chunk, int64_t layer) {
+  const int32_t attention = use_device_rows_ ? products_.attention_of(layer) : -1;
+  if (attention < 0) return false;
+  const LayerWeights& w = weights(layer);
+  const LayerParameters& p = h_.layer(layer);
+  normed_.reset(chunk.n, h_.n_embd);
+  norm(residual_.data(), w.attn_norm, w.attn_norm_bias, &normed_);
+  first_seen_.clear();
+  query_scales_.clear();
+  for (int64_t r = 0; r < chunk.n; ++r) {
+    first_seen_.push_back(static_cast<int32_t>(first_seen(layer, chunk.position(r))));
+    query_scales_.push_back(query_scale(chunk, layer, r));
+  }
+  gather_cells(chunk, layer);
+  const Angles& angles = p.windowed ? angles_windowed_ : angles_;
+  const DeviceAttentionRows rows{.n_pairs = p.has_rope ? angles.rope->n_pairs() : 0,
+                                 .cos = angles.cos.data(),
+                                 .sin = angles.sin.data(),
+                                 .query_scale = p.has_temperature ? query_scales_.data() : nullptr,
+                                 .cells = device_rows_.cells().data(),
+                                 .first = first_seen_.data(),
+                                 .n_tail = device_rows_.n_tail().data(),
+                                 .tails = device_rows_.tails(),
+                                 .runs = device_rows_.runs()};
+  const float* outputs = products_.attend(attention, normed_, rows, fills_);
+  output_.assign(outputs, outputs + chunk.n * h_.n_embd);
+  const float* keys = outputs + chunk.n * h_.n_embd;
+  scatter_cells(chunk, layer, keys, keys + chunk.n * p.n_kv_heads * p.head_dim_k);
+  return true;
+}
+
+// What the sequences have and the device lacks.
+void Forward::gather_cells(const Chunk& chunk, int64_t layer) {
+  const LayerParameters& p = h_.layer(layer);
+  const int64_t k_width = p.n_kv_heads * p.head_dim_k, v_width = p.n_kv_heads * p.head_dim_v;
+  fills_.clear();
+  int64_t n_all = 0;
+  for (const Piece& piece : chunk.pieces) {
+    const SequenceState& state = *piece.pass.state;
+    const DeviceCells& there = *state.device_cells();
+    const int64_t end = state.cell(piece.begin);
+    const int64_t begin = std::min(there.n_valid(layer), end);
+    fills_.push_back({there.base() + begin, end - begin, nullptr, nullptr});
+    n_all += end - begin;
+  }
+  fit(&filled_, static_cast<size_t>(n_all * (k_width + v_width)));
+  float* to = filled_.data();
+  for (size_t i = 0; i < fills_.size(); ++i) {
+    CellFill& fill = fills_[i];
+    const SequenceState& state = *chunk.pieces[i].pass.state;
+    const int64_t begin = fill.cell - state.device_cells()->base();
+    float* keys = to;
+    float* values = to + fill.n * k_width;
+    backend_.for_rows(fill.n, k_width + v_width, [&](int64_t c) {
+      for (int64_t head = 0; head < p.n_kv_heads; ++head) {
+        std::copy_n(reinterpret_cast<const float*>(state.key(layer, head, begin + c)), p.head_dim_k,
+                    keys + c * k_width + head * p.head_dim_k);
+        std::copy_n(reinterpret_cast<const float*>(state.value(layer, head, begin + c)), p.head_dim_v,
+                    values + c * v_width + head * p.head_dim_v);
+      }
+    });
+    fill.keys = keys;
+    fill.values = values;
+    to = values + fill.n * v_width;
+  }
+}
+
+// The chunk's keys and values, [n][n_kv_heads][head_dim] each, into the sequences' cells.
+void Forward::scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values) {
+  const LayerParameters& p = h_.layer(layer);
+  const CacheTypes types = m_.cache_types();
+  const int64_t k_width = p.n_kv_heads * p.head_dim_k, v_width = p.n_kv_heads * p.head_dim_v;
+  backend_.for_rows(chunk.n, k_width + v_width, [&](int64_t r) {
+    const SequenceState& state = *chunk.row(r).state;
+    for (int64_t head = 0; head < p.n_kv_heads; ++head) {
+      write_cache_row(backend_.kernels(), keys + r * k_width + head * p.head_dim_k, p.head_dim_k, types.keys,
+                      state.key(layer, head, chunk.cell(r)));
+      write_cache_row(backend_.kernels(), values + r * v_width + head * p.head_dim_v, p.head_dim_v, types.values,
+                      state.value(layer, head, chunk.cell(r)));
+    }
+  });
+  for (const Piece& piece : chunk.pieces) {
+    const SequenceState& state = *piece.pass.state;
+    state.device_cells()->set_valid(layer, state.cell(piece.begin + piece.n));
+  }
+}
+
+}  // namespace expertree

@@ -1,0 +1,140 @@
+#include "cpp/model/products.h"
+
+#include <algorithm>
+
+#include "cpp/base/clock.h"
+#include "cpp/base/error.h"
+
+namespace expertree {
+
+void Products::place(Device& device, const DensePlan& plan, std::span<const DensePart> parts,
+                     const std::function<void()>& check_stop) {
+  std::unique_ptr<DeviceDense> dense = device.make_dense(plan.device);
+  std::unordered_map<const std::byte*, Placed> placed;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    for (size_t m = 0; plan.first[p] >= 0 && m < parts[p].matrices.size(); ++m) {
+      if (check_stop) check_stop();
+      const DensePart::Matrix& from = parts[p].matrices[m];
+      const int32_t number = plan.first[p] + static_cast<int32_t>(m);
+      dense->load(number, from.w->data);
+      placed[from.w->data] = {number, from.bias_or_null()};
+    }
+  }
+  max_rows_ = plan.device.max_rows;
+  max_outputs_ = plan.device.max_outputs;
+  max_tails_ = plan.device.max_tails;
+  attention_ = plan.attention;
+  if (!plan.device.attention.empty()) cells_ = std::make_shared<CellPool>(plan.device.n_cells);
+  dense_ = std::move(dense);
+  placed_ = std::move(placed);
+}
+
+// -1: on the CPU.
+int32_t Products::place_of(const WeightMatrix& w, const float* bias) const {
+  if (dense_ == nullptr || is_lost()) return -1;
+  const auto found = placed_.find(w.data);
+  if (found == placed_.end()) return -1;
+  ET_CHECK(found->second.bias == bias);
+  return found->second.matrix;
+}
+
+void Products::matmul(Activations& x, std::span<const CpuBackend::Product> products) {
+  here_.clear();
+  there_.clear();
+  int64_t width = 0;
+  for (const CpuBackend::Product& product : products) {
+    const bool is_there = place_of(product.w, product.bias) >= 0;
+    (is_there ? there_ : here_).push_back(product);
+    if (is_there) width += product.w.rows;
+  }
+  if (there_.empty()) return backend_.matmul(x, products);
+  const int64_t step = std::min(max_rows_, max_outputs_ / width);
+  for (int64_t first = 0; first < x.rows(); first += step) {
+    const int64_t n = std::min(step, x.rows() - first);
+    run_there(x, first, n, there_);
+    if (first == 0 && !here_.empty()) backend_.matmul(x, here_);
+    copy_outputs(wait(std::ssize(there_)), first, n, there_);
+  }
+}
+
+void Products::run_there(const Activations& x, int64_t first, int64_t n,
+                         std::span<const CpuBackend::Product> products) {
+  guarded([&] {
+    dense_->begin(x.row(first), n, x.n());
+    for (const CpuBackend::Product& product : products) dense_->product(place_of(product.w, product.bias));
+  });
+}
+
+void Products::copy_outputs(const float* outputs, int64_t first, int64_t n,
+                            std::span<const CpuBackend::Product> products) {
+  for (const CpuBackend::Product& product : products) {
+    const int64_t width = product.w.rows;
+    backend_.for_rows(n, width, [&](int64_t r) {
+      std::copy_n(outputs + r * width, width, product.y + (first + r) * product.y_stride);
+    });
+    outputs += n * width;
+  }
+}
+
+const float* Products::wait(int64_t n_products) {
+  const int64_t start = now_us();
+  const float* outputs = guarded([&] { return dense_->wait(); });
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  stats_.n_products += n_products;
+  stats_.wait_us += now_us() - start;
+  return outputs;
+}
+
+bool Products::begin_feed_forward(const FeedForwardWeights& w, const Activations& x) {
+  const int32_t gate = place_of(w.gate, nullptr);
+  const int32_t up = place_of(w.up, nullptr);
+  const int32_t down = place_of(w.down, nullptr);
+  if (gate < 0 || up < 0 || down < 0) return false;
+  guarded([&] {
+    dense_->begin(x.data(), x.rows(), x.n());
+    dense_->feed_forward(gate, up, down);
+  });
+  n_pending_ = x.rows() * w.down.rows;
+  return true;
+}
+
+void Products::end_feed_forward(float* y) { std::copy_n(wait(3), n_pending_, y); }
+
+int32_t Products::attention_of(int64_t layer) const {
+  if (cells_ == nullptr || is_lost()) return -1;
+  return attention_[static_cast<size_t>(layer)];
+}
+
+const float* Products::attend(int32_t attention, const Activations& x, const DeviceAttentionRows& rows,
+                              std::span<const CellFill> fills) {
+  guarded([&] {
+    dense_->begin(x.data(), x.rows(), x.n());
+    for (const CellFill& fill : fills) dense_->put_cells(attention, fill.cell, fill.n, fill.keys, fill.values);
+    dense_->attention(attention, rows);
+  });
+  return wait(1);
+}
+
+void Products::recover() noexcept {
+  const bool works = dense_->recover();
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  ++stats_.n_errors;
+  if (!works) stats_.is_lost = true;
+}
+
+void Products::give_up() noexcept {
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  stats_.is_lost = dense_ != nullptr;
+}
+
+bool Products::is_lost() const {
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  return stats_.is_lost;
+}
+
+ProductStats Products::stats() const {
+  const std::lock_guard<std::mutex> lock(stats_mutex_);
+  return stats_;
+}
+
+}  // namespace expertree

@@ -1,0 +1,104 @@
+// Products of a model's dense matrices, each where the matrix lies: on a device, or on the CPU.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cpp/backend/cpu_backend.h"
+#include "cpp/backend/device.h"
+#include "cpp/model/cell_pool.h"
+#include "cpp/model/dense_parts.h"
+
+namespace expertree {
+
+struct ProductStats {
+  int64_t n_products = 0;  // on the device
+  int64_t n_errors = 0;
+  int64_t wait_us = 0;  // for outputs
+  bool is_lost = false;  // the device failed and is left alone
+};
+
+// Cells of a layer that a device lacks: keys [n][k_width], values [n][v_width].
+struct CellFill {
+  int64_t cell;  // in the pool
+  int64_t n;
+  const float* keys;
+  const float* values;
+};
+
+// One thread at a time; stats() from any.
+class Products {
+ public:
+  explicit Products(CpuBackend& backend) : backend_(backend) {}
+
+  // Copies the plan's parts to the device; `check_stop`, called between matrices, may throw. Throws kOutOfMemory, kDevice.
+  void place(Device& device, const DensePlan& plan, std::span<const DensePart> parts,
+             const std::function<void()>& check_stop);
+
+  // As CpuBackend::matmul. What the device has runs there beside what the CPU has. The device's errors are thrown, and
+  // what it holds stays; when it is lost the CPU runs all from the next call on.
+  void matmul(Activations& x, std::span<const CpuBackend::Product> products);
+
+  // Begins y = down . unit(gate . x, up . x) for all rows of x, if the device has it; else false. No other call before it
+  // is ended.
+  bool begin_feed_forward(const FeedForwardWeights& w, const Activations& x);
+  // y: [rows of x][down.rows]
+  void end_feed_forward(float* y);
+
+  // Of the device's attentions that of a layer; -1: the CPU runs it.
+  int32_t attention_of(int64_t layer) const;
+  // Where sequences get cells for it; nullptr: there is none.
+  const std::shared_ptr<CellPool>& cells() const { return cells_; }
+  int64_t max_tails() const { return max_tails_; }
+  // Fills in what cells lack, then runs attention. The outputs, there until the next call: [n][n_embd], then the rows' keys
+  // and values, [n][k_width] and [n][v_width].
+  const float* attend(int32_t attention, const Activations& x, const DeviceAttentionRows& rows,
+                      std::span<const CellFill> fills);
+
+  // The device is lost: somebody else has found out.
+  void give_up() noexcept;
+  bool is_lost() const;
+  ProductStats stats() const;
+
+ private:
+  struct Placed {
+    int32_t matrix;  // on the device
+    const float* bias;
+  };
+
+  int32_t place_of(const WeightMatrix& w, const float* bias) const;
+  void run_there(const Activations& x, int64_t first, int64_t n, std::span<const CpuBackend::Product> products);
+  void copy_outputs(const float* outputs, int64_t first, int64_t n, std::span<const CpuBackend::Product> products);
+  const float* wait(int64_t n_products);
+  // Calls the device.
+  template <typename Function>
+  auto guarded(const Function& function) -> decltype(function()) {
+    try {
+      return function();
+    } catch (...) {
+      recover();
+      throw;
+    }
+  }
+  void recover() noexcept;
+
+  CpuBackend& backend_;
+  std::unique_ptr<DeviceDense> dense_;  // nullptr: nothing is on a device
+  std::unordered_map<const std::byte*, Placed> placed_;  // by where the matrix lies in RAM
+  int64_t max_rows_ = 0;
+  int64_t max_outputs_ = 0;
+  int64_t max_tails_ = 0;
+  std::vector<int32_t> attention_;  // of each layer
+  std::shared_ptr<CellPool> cells_;
+  int64_t n_pending_ = 0;  // floats of the outputs of a feed-forward part
+  std::vector<CpuBackend::Product> here_, there_;  // of one call
+  mutable std::mutex stats_mutex_;
+  ProductStats stats_;
+};
+
+}  // namespace expertree

@@ -1,0 +1,67 @@
+#include "cuda/runtime/attention_buffers.h"
+
+#include <algorithm>
+
+#include "cuda/kernels/attention_kernels.h"
+#include "cuda/kernels/int8_rows.h"
+
+namespace expertree::cuda {
+namespace {
+
+int64_t scratch_bytes(const DeviceAttentionLayer& layer, const DeviceDensePlan& plan) {
+  TreeAttention a{};
+  a.n_heads = layer.n_heads;
+  a.n_prefix = static_cast<int32_t>(plan.n_cells);
+  return attention_scratch_limit(a, plan.max_rows);
+}
+
+}  // namespace
+
+AttentionTables AttentionTables::take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_tails) {
+  AttentionTables tables{};
+  tables.cos = carver->take<float>(n_rows * n_pairs);
+  tables.sin = carver->take<float>(n_rows * n_pairs);
+  tables.query_scale = carver->take<float>(n_rows);
+  tables.cells = carver->take<int32_t>(n_rows);
+  tables.first = carver->take<int32_t>(n_rows);
+  tables.n_tail = carver->take<int32_t>(n_rows);
+  tables.tails = carver->take<int32_t>(n_tails);
+  return tables;
+}
+
+int64_t attention_table_bytes(const DeviceDensePlan& plan) {
+  if (plan.attention.empty()) return 0;
+  Carver carver(nullptr);
+  AttentionTables::take(&carver, plan.max_rows, plan.max_pairs, plan.max_tails);
+  return static_cast<int64_t>(carver.used_bytes());
+}
+
+AttentionDevice::AttentionDevice(const DeviceDensePlan& plan, const bool (&forms)[kRowForms], Carver* carver) {
+  if (plan.attention.empty()) return;
+  int64_t queries = 0, gates = 0, out = 0, scratch_size = 0;
+  for (const DeviceAttentionLayer& layer : plan.attention) {
+    queries = std::max(queries, layer.q_width());
+    out = std::max(out, layer.attended_width());
+    if (layer.gate >= 0) gates = out;
+    scratch_size = std::max(scratch_size, scratch_bytes(layer, plan));
+  }
+  q = carver->take<float>(plan.max_rows * queries);
+  gate = carver->take<float>(plan.max_rows * gates);
+  attended = carver->take<float>(plan.max_rows * out);
+  for (int f = 0; f < kRowForms; ++f) {
+    if (forms[f]) attended_rows[f] = carver->take(int8_rows_bytes(plan.max_rows, out, kFormBlocks[f]));
+  }
+  scratch = carver->take(scratch_size);
+  tables = carver->take(attention_table_bytes(plan));
+  for (const DeviceAttentionLayer& shape : plan.attention) {
+    Layer layer;
+    if (shape.q_norm != nullptr) layer.q_norm = carver->take<float>(shape.q_norm_size());
+    if (shape.k_norm != nullptr) layer.k_norm = carver->take<float>(shape.k_norm_size());
+    if (shape.sinks != nullptr) layer.sinks = carver->take<float>(shape.n_heads);
+    layer.keys = carver->take<float>(plan.n_cells * shape.k_width());
+    layer.values = carver->take<float>(plan.n_cells * shape.v_width());
+    layers.push_back(layer);
+  }
+}
+
+}  // namespace expertree::cuda

@@ -1,0 +1,50 @@
+// Memory of attention on the device: keys and values of all cells, what lies between projections and output, and the
+// tables of a call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpp/backend/device_dense.h"
+#include "cuda/runtime/formats.h"
+#include "cuda/runtime/owned.h"
+
+namespace expertree::cuda {
+
+// What a call is told of its rows, side by side.
+struct AttentionTables {
+  float* cos;
+  float* sin;
+  float* query_scale;
+  int32_t* cells;
+  int32_t* first;
+  int32_t* n_tail;
+  int32_t* tails;
+
+  static AttentionTables take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_tails);
+};
+
+// Bytes of the tables of the largest call.
+int64_t attention_table_bytes(const DeviceDensePlan& plan);
+
+struct AttentionDevice {
+  struct Layer {
+    float* q_norm = nullptr;
+    float* k_norm = nullptr;
+    float* sinks = nullptr;
+    float* keys = nullptr;    // [n_kv_heads][n_cells][head_dim_k]
+    float* values = nullptr;  // [n_kv_heads][n_cells][head_dim_v]
+  };
+  AttentionDevice(const DeviceDensePlan& plan, const bool (&forms)[kRowForms], Carver* carver);
+
+  float* q = nullptr;
+  float* gate = nullptr;
+  float* attended = nullptr;
+  void* attended_rows[kRowForms] = {};
+  std::byte* scratch = nullptr;
+  std::byte* tables = nullptr;
+  std::vector<Layer> layers;
+};
+
+}  // namespace expertree::cuda

@@ -1,0 +1,175 @@
+// Attention of a layer as a whole: the part of CudaDense that keeps keys and values.
+#include <algorithm>
+#include <cstring>
+
+#include "cpp/base/error.h"
+#include "cuda/kernels/attention_kernels.h"
+#include "cuda/kernels/row_kernels.h"
+#include "cuda/runtime/call.h"
+#include "cuda/runtime/cuda_dense.h"
+
+namespace expertree::cuda {
+
+void CudaDense::upload(float* to, const float* from, int64_t n) {
+  if (to == nullptr) return;
+  const auto size = static_cast<size_t>(n) * sizeof(float);
+  std::memcpy(load_buffer(), from, size);
+  const std::byte* there = send_buffer(static_cast<int64_t>(size));
+  CUDA_CHECK(cudaMemcpyAsync(to, there, size, cudaMemcpyDeviceToDevice, stream_.get()));
+}
+
+void CudaDense::upload_attention_parameters() {
+  for (size_t l = 0; l < plan_.attention.size(); ++l) {
+    DeviceAttentionLayer& shape = plan_.attention[l];
+    const AttentionDevice::Layer& to = attention_.layers[l];
+    upload(to.q_norm, shape.q_norm, shape.q_norm_size());
+    upload(to.k_norm, shape.k_norm, shape.k_norm_size());
+    upload(to.sinks, shape.sinks, shape.n_heads);
+    shape.q_norm = shape.k_norm = shape.sinks = nullptr;  // the caller's
+  }
+}
+
+AttentionTables CudaDense::upload_tables(const DeviceAttentionRows& rows) {
+  const auto n_tails = std::ssize(rows.tails);
+  ET_CHECK(rows.n_pairs <= plan_.max_pairs && n_tails <= plan_.max_tails);
+  Carver pinned(pinned_.tables);
+  const AttentionTables from = AttentionTables::take(&pinned, n_rows_, rows.n_pairs, n_tails);
+  std::copy_n(rows.cos, n_rows_ * rows.n_pairs, from.cos);
+  std::copy_n(rows.sin, n_rows_ * rows.n_pairs, from.sin);
+  if (rows.query_scale != nullptr) std::copy_n(rows.query_scale, n_rows_, from.query_scale);
+  std::copy_n(rows.cells, n_rows_, from.cells);
+  std::copy_n(rows.first, n_rows_, from.first);
+  std::copy_n(rows.n_tail, n_rows_, from.n_tail);
+  std::ranges::copy(rows.tails, from.tails);
+  CUDA_CHECK(
+      cudaMemcpyAsync(attention_.tables, pinned_.tables, pinned.used_bytes(), cudaMemcpyHostToDevice, stream_.get()));
+  Carver device(attention_.tables);
+  AttentionTables tables = AttentionTables::take(&device, n_rows_, rows.n_pairs, n_tails);
+  if (rows.query_scale == nullptr) tables.query_scale = nullptr;
+  return tables;
+}
+
+// Norm, rotation and scale of queries or keys, in the model's order.
+void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
+                              int64_t n_pairs) {
+  const int64_t width = int64_t{heads.n} * layer.head_dim_k;
+  const auto norm = [&] {
+    if (heads.norm == DeviceHeadNorm::kNone) return;
+    const int64_t n = heads.norm == DeviceHeadNorm::kWhole ? width : layer.head_dim_k;
+    CUDA_CHECK(launch_rms_norm(heads.x, n, heads.weight, nullptr, layer.eps, n_rows_ * width / n, n, heads.x, n,
+                               stream_.get()));
+  };
+  Rope rope{.x = heads.x,
+            .row_stride = width,
+            .head_stride = layer.head_dim_k,
+            .n_heads = heads.n,
+            .head_dim = layer.head_dim_k,
+            .cos = tables.cos,
+            .sin = tables.sin,
+            .n_pairs = static_cast<int32_t>(n_pairs),
+            .consecutive = layer.consecutive,
+            .scale = layer.norm_after_rope ? nullptr : heads.scale};
+  if (!layer.norm_after_rope) norm();
+  CUDA_CHECK(launch_rope(rope, n_rows_, stream_.get()));
+  if (!layer.norm_after_rope) return;
+  norm();
+  rope.n_pairs = 0;
+  rope.scale = heads.scale;
+  CUDA_CHECK(launch_rope(rope, n_rows_, stream_.get()));
+}
+
+void CudaDense::store_cells(int32_t number, const int32_t* cells, int64_t n, const float* keys, const float* values) {
+  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
+  const AttentionDevice::Layer& to = attention_.layers[static_cast<size_t>(number)];
+  CUDA_CHECK(launch_store_cells(keys, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, cells, n, to.keys,
+                                plan_.n_cells * layer.head_dim_k, stream_.get()));
+  CUDA_CHECK(launch_store_cells(values, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, cells, n, to.values,
+                                plan_.n_cells * layer.head_dim_v, stream_.get()));
+}
+
+void CudaDense::attend(int32_t number, const DeviceAttentionRows& rows, const AttentionTables& tables) {
+  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
+  const AttentionDevice::Layer& there = attention_.layers[static_cast<size_t>(number)];
+  for (const DeviceAttentionRun& run : rows.runs) {
+    const TreeAttention args{.q = attention_.q + run.row * layer.q_width(),
+                             .k = there.keys + run.base * layer.head_dim_k,
+                             .v = there.values + run.base * layer.head_dim_v,
+                             .k_head_stride = plan_.n_cells * layer.head_dim_k,
+                             .v_head_stride = plan_.n_cells * layer.head_dim_v,
+                             .v_cell_stride = layer.head_dim_v,
+                             .n_heads = layer.n_heads,
+                             .n_kv_heads = layer.n_kv_heads,
+                             .head_dim_k = layer.head_dim_k,
+                             .head_dim_v = layer.head_dim_v,
+                             .first = tables.first + run.row,
+                             .n_prefix = static_cast<int32_t>(run.n_prefix),
+                             .n_prefix_device = nullptr,
+                             .n_tail = tables.n_tail + run.row,
+                             .tail = tables.tails + run.tail,
+                             .tail_stride = run.tail_stride,
+                             .scale = layer.scale,
+                             .softcap = layer.softcap,
+                             .sinks = there.sinks,
+                             .out = attention_.attended + run.row * layer.attended_width()};
+    CUDA_CHECK(launch_attention(args, run.n, attention_.scratch, stream_.get()));
+  }
+}
+
+void CudaDense::attention(int32_t number, const DeviceAttentionRows& rows) {
+  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
+  const AttentionDevice::Layer& there = attention_.layers[static_cast<size_t>(number)];
+  const cudaStream_t stream = stream_.get();
+  const AttentionTables tables = upload_tables(rows);
+  float* y = take_outputs(shape(layer.output).rows);
+  float* k = take_outputs(layer.k_width());
+  float* v = take_outputs(layer.v_width());
+  product_into(layer.q, attention_.q);
+  product_into(layer.k, k);
+  if (layer.v >= 0) {
+    product_into(layer.v, v);
+  } else {
+    const auto size = static_cast<size_t>(n_rows_ * layer.v_width()) * sizeof(float);
+    CUDA_CHECK(cudaMemcpyAsync(v, k, size, cudaMemcpyDeviceToDevice, stream));
+  }
+  if (layer.gate >= 0) product_into(layer.gate, attention_.gate);
+  CUDA_CHECK(launch_clamp(attention_.q, n_rows_ * layer.q_width(), layer.limit, stream));
+  CUDA_CHECK(launch_clamp(k, n_rows_ * layer.k_width(), layer.limit, stream));
+  CUDA_CHECK(launch_clamp(v, n_rows_ * layer.v_width(), layer.limit, stream));
+  prepare_heads(layer, {attention_.q, layer.n_heads, layer.norm_of_q, there.q_norm, tables.query_scale}, tables,
+                rows.n_pairs);
+  prepare_heads(layer, {k, layer.n_kv_heads, layer.norm_of_k, there.k_norm, nullptr}, tables, rows.n_pairs);
+  if (layer.normalize_values) {
+    CUDA_CHECK(launch_rms_norm(v, layer.head_dim_v, nullptr, nullptr, layer.eps, n_rows_ * layer.n_kv_heads,
+                               layer.head_dim_v, v, layer.head_dim_v, stream));
+  }
+  store_cells(number, tables.cells, n_rows_, k, v);
+  attend(number, rows, tables);
+  if (layer.gate >= 0) {
+    CUDA_CHECK(
+        launch_sigmoid_gate(attention_.attended, attention_.gate, false, n_rows_, layer.attended_width(), stream));
+  }
+  const DenseMatrix output = matrix(layer.output);
+  const ProductInput attended = rows_for(output.dtype, attention_.attended, attention_.attended_rows, output.k);
+  CUDA_CHECK(launch_product(output, attended, static_cast<int32_t>(n_rows_), y, output.rows, stream));
+  CUDA_CHECK(launch_scale_softcap(y, n_rows_ * output.rows, layer.output_scale, 0.0f, stream));
+  CUDA_CHECK(cudaEventRecord(done_.get(), stream));
+}
+
+void CudaDense::put_cells(int32_t number, int64_t cell, int64_t n, const float* keys, const float* values) {
+  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
+  const int64_t k_width = layer.k_width(), v_width = layer.v_width();
+  const int64_t step = sizes_.load_bytes / cell_row_bytes(layer);
+  for (int64_t at = 0; at < n; at += step) {
+    const int64_t rows = std::min(step, n - at);
+    auto* floats = reinterpret_cast<float*>(load_buffer());
+    std::copy_n(keys + at * k_width, rows * k_width, floats);
+    std::copy_n(values + at * v_width, rows * v_width, floats + rows * k_width);
+    auto* cells = reinterpret_cast<int32_t*>(floats + rows * (k_width + v_width));
+    for (int64_t i = 0; i < rows; ++i) cells[i] = static_cast<int32_t>(cell + at + i);
+    const auto* there = reinterpret_cast<const float*>(send_buffer(rows * cell_row_bytes(layer)));
+    store_cells(number, reinterpret_cast<const int32_t*>(there + rows * (k_width + v_width)), rows, there,
+                there + rows * k_width);
+  }
+}
+
+}  // namespace expertree::cuda

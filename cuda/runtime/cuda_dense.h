@@ -1,0 +1,84 @@
+// Dense matrices in device memory, and products with them on a stream of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpp/backend/device_dense.h"
+#include "cuda/runtime/dense_buffers.h"
+
+namespace expertree::cuda {
+
+class CudaDense final : public DeviceDense {
+ public:
+  explicit CudaDense(const DeviceDensePlan& plan);
+  ~CudaDense() override;
+  CudaDense(const CudaDense&) = delete;
+  CudaDense& operator=(const CudaDense&) = delete;
+
+  // Bytes of device memory, matrices included.
+  static uint64_t device_bytes(const DeviceDensePlan& plan);
+
+  void load(int32_t matrix, const std::byte* rows) override;
+  void begin(const float* x, int64_t n_rows, int64_t k) override;
+  void product(int32_t matrix) override;
+  void feed_forward(int32_t gate, int32_t up, int32_t down) override;
+  void attention(int32_t layer, const DeviceAttentionRows& rows) override;
+  void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) override;
+  const float* wait() override;
+  bool recover() noexcept override;
+
+ private:
+  struct LoadBuffer {
+    Event copied;
+    bool in_use = false;
+  };
+
+  // Queries or keys of the call's rows.
+  struct Heads {
+    float* x;
+    int32_t n;
+    DeviceHeadNorm norm;
+    const float* weight;
+    const float* scale;  // [n_rows] or nullptr
+  };
+
+  const DeviceMatrix& shape(int32_t matrix) const { return plan_.matrices[static_cast<size_t>(matrix)]; }
+  DenseMatrix matrix(int32_t matrix) const;
+  // A loading buffer that nothing reads any more, and, to the device, what was put there.
+  std::byte* load_buffer();
+  std::byte* send_buffer(int64_t size_bytes);
+  void upload(float* to, const float* from, int64_t n);
+  void upload_biases();
+  void upload_attention_parameters();
+  ProductInput input_for(DType dtype);
+  // Rows of the call, [n_rows][k], as a matrix of this format reads them; forms: memory for what they are rounded to.
+  ProductInput rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k);
+  void product_into(int32_t matrix, float* y);
+  AttentionTables upload_tables(const DeviceAttentionRows& rows);
+  void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
+                     int64_t n_pairs);
+  void store_cells(int32_t layer, const int32_t* cells, int64_t n, const float* keys, const float* values);
+  void attend(int32_t layer, const DeviceAttentionRows& rows, const AttentionTables& tables);
+  // The place of [n_rows][rows] further outputs.
+  float* take_outputs(int64_t rows);
+
+  DeviceDensePlan plan_;
+  DenseSizes sizes_;
+  DeviceMemory device_memory_;
+  PinnedMemory pinned_memory_;
+  DenseDevice device_;
+  AttentionDevice attention_;
+  DensePinned pinned_;
+  Stream stream_;
+  LoadBuffer loads_[kLoadBuffers];
+  int next_load_ = 0;
+  Event done_;  // recorded behind each product
+  bool pending_ = false;  // nobody has waited for the call
+  int64_t n_rows_ = 0;  // of the call
+  int64_t k_ = 0;
+  int64_t n_outputs_ = 0;
+  bool has_form_[kRowForms] = {};  // the call's inputs have been quantised so
+};
+
+}  // namespace expertree::cuda

@@ -1,0 +1,57 @@
+#include "cuda/runtime/dense_buffers.h"
+
+#include <algorithm>
+
+#include "cuda/kernels/packed_layout.h"
+
+namespace expertree::cuda {
+namespace {
+
+constexpr int64_t kLoadBytes = int64_t{4} << 20;  // of a loading buffer, where a row is not larger
+
+}  // namespace
+
+DenseSizes::DenseSizes(const DeviceDensePlan& plan) {
+  for (const DeviceMatrix& w : plan.matrices) {
+    const int64_t row = row_bytes(w.dtype, w.k);
+    load_bytes = std::max({load_bytes, row, std::min(w.size_bytes(), kLoadBytes)});
+    if (w.bias != nullptr) load_bytes = std::max(load_bytes, w.rows * static_cast<int64_t>(sizeof(float)));
+    if (row_form(w.dtype) >= 0) forms[row_form(w.dtype)] = true;
+  }
+  for (const DeviceAttentionLayer& layer : plan.attention) {
+    const auto vector_bytes = static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(layer.q_width(), layer.n_heads);
+    load_bytes = std::max({load_bytes, vector_bytes, cell_row_bytes(layer)});
+  }
+}
+
+int64_t cell_row_bytes(const DeviceAttentionLayer& layer) {
+  return (layer.k_width() + layer.v_width()) * static_cast<int64_t>(sizeof(float)) +
+         static_cast<int64_t>(sizeof(int32_t));
+}
+
+DenseDevice::DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {
+  for (std::byte*& buffer : load) buffer = carver->take(sizes.load_bytes);
+  const int64_t hidden_floats = plan.max_rows * plan.max_hidden;
+  inputs = carver->take<float>(plan.max_rows * plan.max_k);
+  hidden = carver->take<float>(hidden_floats);
+  scratch = plan.mixed_units ? carver->take<float>(hidden_floats) : nullptr;
+  for (int f = 0; f < kRowForms; ++f) {
+    const bool used = sizes.forms[f];
+    input_rows[f] = used ? carver->take(int8_rows_bytes(plan.max_rows, plan.max_k, kFormBlocks[f])) : nullptr;
+    hidden_rows[f] = used ? carver->take(int8_rows_bytes(plan.max_rows, plan.max_hidden, kFormBlocks[f])) : nullptr;
+  }
+  outputs = carver->take<float>(plan.max_outputs);
+  for (const DeviceMatrix& w : plan.matrices) {
+    biases.push_back(w.bias != nullptr ? carver->take<float>(w.rows) : nullptr);
+    matrices.push_back(carver->take(packed_layout(w.dtype, w.rows, w.k).bytes));
+  }
+}
+
+DensePinned::DensePinned(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {
+  for (std::byte*& buffer : load) buffer = carver->take(sizes.load_bytes);
+  inputs = carver->take<float>(plan.max_rows * plan.max_k);
+  outputs = carver->take<float>(plan.max_outputs);
+  tables = carver->take(attention_table_bytes(plan));
+}
+
+}  // namespace expertree::cuda

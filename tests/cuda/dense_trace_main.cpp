@@ -1,0 +1,133 @@
+// Random calls of dense products and of attention, for sanitizers.
+//
+//   expertree_cuda_dense SEED [WAIT]     status 1 if an output is wrong; WAIT: the number of one that is left out
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cuda/emulation/control.h"
+#include "cuda/runtime/cuda_dense.h"
+
+extern "C" void expertree_drop_wait(int wait);
+
+namespace {
+
+using namespace expertree;
+
+constexpr int64_t kWidth = 64, kFf = 32, kRows = 3;
+// Three times what a loading buffer holds.
+constexpr int64_t kTallRows = 3 * (int64_t{4} << 20) / (kWidth * 4);
+constexpr int64_t kCells = 40;
+enum { kGate, kUp, kDown, kQuery, kTall, kMatrices };
+// A feed-forward part and a product, a product, the tall one, attention.
+enum { kUnit, kOne, kPieces, kAttend, kKinds };
+
+class Trace {
+ public:
+  explicit Trace(unsigned seed) : random_(seed) {
+    const int64_t shapes[kMatrices][2] = {{kFf, kWidth}, {kFf, kWidth}, {kWidth, kFf}, {kWidth, kWidth}};
+    for (int m = 0; m < kTall; ++m) {
+      plan_.matrices.push_back({DType::kF32, shapes[m][0], shapes[m][1], 1.0f, m == kQuery ? bias_ : nullptr});
+    }
+    plan_.matrices.push_back({DType::kF32, kTallRows, kWidth});
+    plan_.max_rows = kRows;
+    plan_.max_k = kWidth;
+    plan_.max_hidden = kFf;
+    plan_.max_outputs = kTallRows + kRows * 4 * kWidth;
+    DeviceAttentionLayer attention;
+    attention.q = attention.k = attention.v = attention.output = kQuery;
+    attention.n_heads = attention.n_kv_heads = 4;
+    attention.head_dim_k = attention.head_dim_v = kWidth / 4;
+    attention.scale = 0.25f;
+    plan_.attention.push_back(attention);
+    plan_.n_cells = kCells;
+    plan_.max_pairs = 2;
+    plan_.max_tails = kRows;
+    for (float& x : past_) x = number();
+    for (float& x : bias_) x = number();
+    for (const DeviceMatrix& m : plan_.matrices) {
+      weights_.emplace_back(static_cast<size_t>(m.rows * m.k));
+      for (float& x : weights_.back()) x = number();
+    }
+    for (float& x : inputs_) x = number();
+  }
+
+  // With the waits that there are, and what each call gives with nothing else under way.
+  void learn() {
+    cuda::CudaDense device(plan_);
+    load(&device);
+    for (int kind = 0; kind < kKinds; ++kind) right_.push_back(call(&device, kind));
+  }
+
+  bool runs_right(int n_calls) {
+    cuda::CudaDense device(plan_);
+    load(&device);
+    for (int i = 0; i < n_calls; ++i) {
+      constexpr int kQuick[] = {kUnit, kOne, kAttend};
+      const int kind = i == 0 ? kPieces : kQuick[random_() % 3];
+      if (call(&device, kind) != right_[static_cast<size_t>(kind)]) return false;
+      if (random_() % 3 == 0) device.begin(inputs_, kRows, kWidth);  // nobody waits for it
+    }
+    return true;
+  }
+
+ private:
+  float number() { return static_cast<float>(static_cast<int>(random_() % 2001) - 1000) * 1e-3f; }
+
+  void load(cuda::CudaDense* device) {
+    for (int m = 0; m < kMatrices; ++m) {
+      device->load(m, reinterpret_cast<const std::byte*>(weights_[static_cast<size_t>(m)].data()));
+    }
+  }
+
+  std::vector<float> call(cuda::CudaDense* device, int kind) {
+    device->begin(inputs_, kind == kPieces ? 1 : kRows, kWidth);
+    if (kind == kUnit) device->feed_forward(kGate, kUp, kDown);
+    if (kind == kPieces) device->product(kTall);
+    if (kind == kAttend) attend(device);
+    if (kind == kUnit || kind == kOne) device->product(kQuery);
+    const float* outputs = device->wait();
+    constexpr int64_t kSizes[kKinds] = {2 * kRows * kWidth, kRows * kWidth, kTallRows, 3 * kRows * kWidth};
+    return {outputs, outputs + kSizes[kind]};
+  }
+
+  // Rows of a tree behind a past of 33 cells, which comes anew.
+  void attend(cuda::CudaDense* device) {
+    constexpr int64_t kPast = 33;
+    constexpr float kAngles[2 * kRows] = {1, 0.5f, 0.25f, 1, 0.5f, 0.25f};
+    constexpr int32_t kOwnCells[kRows] = {kPast, kPast + 1, kPast + 2};
+    constexpr int32_t kFirst[kRows] = {0, 0, 2};
+    constexpr int32_t kTailSizes[kRows] = {0, 1, 1};
+    constexpr int32_t kTails[kRows] = {0, kPast + 1, kPast + 2};
+    const DeviceAttentionRun run{0, kRows, 0, kPast + 1, 0, 1};
+    device->put_cells(0, 0, kPast, past_, past_);
+    device->attention(0, {2, kAngles, kAngles, nullptr, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
+  }
+
+  std::mt19937 random_;
+  DeviceDensePlan plan_;
+  float bias_[kWidth];
+  float inputs_[kRows * kWidth];
+  float past_[kCells * kWidth];
+  std::vector<std::vector<float>> weights_;
+  std::vector<std::vector<float>> right_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  Trace trace(static_cast<unsigned>(std::atoi(argv[1])));
+  trace.learn();
+  expertree_drop_wait(argc > 2 ? std::atoi(argv[2]) : 0);
+  if (!trace.runs_right(12)) {
+    std::puts("an output is wrong");
+    return 1;
+  }
+  const std::string left = emu::leaks();
+  if (!left.empty()) std::printf("left behind: %s\n", left.c_str());
+  return left.empty() ? 0 : 1;
+}
