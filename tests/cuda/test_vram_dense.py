@@ -124,6 +124,11 @@ def test_they_go_there_in_order_and_before_experts(tiny: Tiny) -> None:
     counts = [n for n, _ in seen]
     assert counts == sorted(counts)
     assert len(set(counts)) > 4
+    n_slots = everything["slots"]
+    slot = (most - everything["dense_bytes"] - everything["fixed_bytes"]) // n_slots
+    nearly = OnDevice(path, most - 3 * slot, cache_type="f16").stats
+    assert nearly["slots"] == n_slots - 3
+    assert all(place == "GPU" for _, place, _, _ in dense(nearly))
     notes = {part["note"] for part in OnDevice(path, least).stats["parts"] if part["part"] not in ELSEWHERE}
     assert notes == {"no room on the GPU"}
 
