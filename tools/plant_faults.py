@@ -122,7 +122,8 @@ FAULTS = [Fault(*row) for row in (
     ("commit", "moving a cell forgets its values", STATE,
      "  move(v_planes_, v_.data());\n", "", (EXACT,)),
     ("commit", "cells are moved last one first", STATE,
-     "  for (const int32_t row : path) {\n    if (cell(row) != to) move_cell(cell(row), to);\n    ++to;\n  }",
+     "  for (const int32_t row : path) {\n    if (cell(row) != to) {\n      move_cell(cell(row), to);\n"
+     "      if (device_cells_ != nullptr) device_cells_->changed(to);\n    }\n    ++to;\n  }",
      "  for (size_t i = path.size(); i-- > 0;) move_cell(cell(path[i]), to + static_cast<int64_t>(i));\n"
      "  to += static_cast<int64_t>(path.size());", (EXACT,)),
     ("commit", "the next token comes from the first row's logits", ENGINE,
@@ -200,7 +201,8 @@ FAULTS = [Fault(*row) for row in (
     ("reads", "a direct read lands where its block should begin", READ_SOURCE,
      "offset - before, whole, out - before,", "offset - before, whole, out,", (READS,)),
     ("reads", "io_uring: a short read counts as whole", "cpp/io/ring_reader.cpp",
-     "if (result < static_cast<int64_t>(operation.range.needed_bytes)) {", "if (result < 0) {", (READS,)),
+     "const bool complete = result >= static_cast<int64_t>(operation.range.needed_bytes);",
+     "const bool complete = result >= 0;", (READS,)),
     ("reads", "buffered reads stay in the page cache", READ_SOURCE,
      "if (!was_cached && file_.descriptor() >= 0) {", "if (false) {", (READS,)),
     ("reads", "a file that was written to is not noticed", READ_SOURCE,
@@ -209,7 +211,8 @@ FAULTS = [Fault(*row) for row in (
     # Experts that come and go.
     ("slots", "a pinned slot is taken", EXPERT_CACHE, "slot.n_pins > 0 ||", "slot.n_pins > 1 ||", (CACHE,)),
     ("slots", "a guess evicts what the last step used", EXPERT_CACHE,
-     "if (!collect(size_class, step_ - 1, true)) return -1;", "if (!collect(size_class, step_, true)) return -1;",
+     "return collect_covered(size_class) || collect(size_class, step_ - 1, true);",
+     "return collect_covered(size_class) || collect(size_class, step_, true);",
      (CACHE,)),
     ("slots", "a late hint counts as one in time", EXPERT_CACHE,
      "++(slot.state == SlotState::kReady ? hints_.n_in_time : hints_.n_late);", "++hints_.n_in_time;", (CACHE,)),
