@@ -1,5 +1,6 @@
 """The checks of tools/: each is shown a fault and must name its place; the repository itself must pass."""
 
+import importlib
 import json
 import shutil
 import stat
@@ -24,6 +25,18 @@ def write(root, files):
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
+
+
+# ---- plant_faults.py
+
+
+def test_faults_can_be_planted(monkeypatch):
+    """What each replaces is in the source, and the tests that must notice it are there."""
+    monkeypatch.syspath_prepend(TOOLS)
+    faults = importlib.import_module("plant_faults").FAULTS
+    lost = [f"{f.file}: {f.name}" for f in faults if f.old not in (ROOT / f.file).read_text()]
+    lost += [f"{test}: {f.name}" for f in faults for test in f.tests if not (ROOT / test.split("::")[0]).exists()]
+    assert len(faults) > 100 and lost == []
 
 
 # ---- soak.py
