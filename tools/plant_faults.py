@@ -575,9 +575,14 @@ def check_faults(faults, folder, jobs):
     return missed
 
 
+def is_there(fault):
+    """What it replaces is in the source, and the tests that must notice it exist."""
+    return fault.old in (ROOT / fault.file).read_text() and all((ROOT / t.split("::")[0]).exists() for t in fault.tests)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--list", action="store_true", help="print the faults and end")
+    parser.add_argument("--list", action="store_true", help="print the faults and end; status 1 if one has no place")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose claim or name has one of these in it")
     parser.add_argument("--jobs", type=int, default=2, help="compilers at once")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there and leave it for the next run")
@@ -587,7 +592,10 @@ def main():
     if options.list:
         for fault in faults:
             print(f"{fault.claim} | {fault.name} | {fault.file} | {' '.join(fault.tests)}")
-        return 0
+        lost = [f for f in faults if not is_there(f)]
+        for fault in lost:
+            print(f"its text or its tests are gone: {fault.name}", file=sys.stderr)
+        return 1 if lost else 0
     if not faults:
         parser.error("no such fault; --list shows them")
     if options.keep:
