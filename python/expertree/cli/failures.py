@@ -37,6 +37,7 @@ def failures_reported(*, debug: bool) -> Iterator[None]:
             if debug:
                 traceback.print_exc()
             print_error(_message(error))
+            _give_up_output()
             raise typer.Exit(EXIT_FAILED) from error
 
 
@@ -66,6 +67,14 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     print(f"expertree: warning: {one_line(str(message))}", file=sys.stderr)
+
+
+def _give_up_output() -> None:
+    """What cannot be written now (a full disk) cannot be written at the end either, where it would change the status."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _silence_stdout()
 
 
 def _silence_stdout() -> None:
