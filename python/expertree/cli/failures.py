@@ -70,7 +70,7 @@ def _show_warning(
 
 
 def _give_up_output() -> None:
-    """What cannot be written now (a full disk) cannot be written at the end either, where it would change the status."""
+    """What cannot be written now (a full disk) cannot be written at the end, where it would change the status."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
