@@ -81,6 +81,7 @@ class ExpertPager final : public Residency {
 
   const SlotPlan& plan() const { return plan_; }
   const SlotLayout& layout() const { return layout_; }
+  ExpertCache::Shape cache_shape() const;
   const char* reader_name() const { return async_->name(); }
   PagerStats stats() const;
   // Tells what running experts that are in memory took; `n_rows` of all of them together.

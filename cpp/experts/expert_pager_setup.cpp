@@ -64,6 +64,14 @@ ExpertPager::~ExpertPager() {
   async_.reset();
 }
 
+ExpertCache::Shape ExpertPager::cache_shape() const {
+  ExpertCache::Shape shape{layout_.n_layers(), layout_.n_experts(), {}, plan_.n_slots};
+  for (int32_t layer = 0; layer < layout_.n_layers(); ++layer) {
+    shape.class_of_layer.push_back(layout_.class_of(layer));
+  }
+  return shape;
+}
+
 ExpertCache ExpertPager::make_cache() {
   const PolicyContext context{layout_.n_layers(), layout_.n_experts(), options_.profile, nullptr};
   if (!context.profile.empty() && context.profile.size() != states_.size()) {
@@ -77,18 +85,14 @@ ExpertCache ExpertPager::make_cache() {
     policy_names_.emplace_back(row.name);
     policies.push_back(row.make(context));
   }
-  ExpertCache::Shape shape{layout_.n_layers(), layout_.n_experts(), {}, plan_.n_slots};
-  for (int32_t layer = 0; layer < layout_.n_layers(); ++layer) {
-    shape.class_of_layer.push_back(layout_.class_of(layer));
-  }
   const std::string wanted = options_.policy == "auto" ? kDefaultPolicy : options_.policy;
   const auto found = std::find(policy_names_.begin(), policy_names_.end(), wanted);
   if (found == policy_names_.end()) make_policy(wanted, context);  // says what is wrong with it
   wanted_policy_ = static_cast<size_t>(found - policy_names_.begin());
   if (options_.policy == "auto" && !plan_.holds_all()) {
-    picker_ = std::make_unique<PolicyPicker>(policy_names_, shape, options_.profile);
+    picker_ = std::make_unique<PolicyPicker>(policy_names_, cache_shape(), options_.profile);
   }
-  ExpertCache cache(std::move(shape), std::move(policies));
+  ExpertCache cache(cache_shape(), std::move(policies));
   cache.set_active(wanted_policy_);
   return cache;
 }

@@ -8,13 +8,6 @@
 namespace expertree {
 namespace {
 
-ExpertCache::Shape shape_of(const ExpertPager& pager) {
-  const SlotLayout& layout = pager.layout();
-  ExpertCache::Shape shape{layout.n_layers(), layout.n_experts(), {}, pager.plan().n_slots};
-  for (int32_t layer = 0; layer < shape.n_layers; ++layer) shape.class_of_layer.push_back(layout.class_of(layer));
-  return shape;
-}
-
 std::vector<std::unique_ptr<CachePolicy>> default_policy(const ExpertPager& pager) {
   std::vector<std::unique_ptr<CachePolicy>> policies;
   policies.push_back(
@@ -25,7 +18,7 @@ std::vector<std::unique_ptr<CachePolicy>> default_policy(const ExpertPager& page
 }  // namespace
 
 PlainCache::PlainCache(const ExpertPager& pager)
-    : pager_(pager), n_layers_(pager.layout().n_layers()), cache_(shape_of(pager), default_policy(pager)) {
+    : pager_(pager), n_layers_(pager.layout().n_layers()), cache_(pager.cache_shape(), default_policy(pager)) {
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
     for (int32_t expert = 0; expert < pager.layout().n_experts(); ++expert) {
       if (!pager.is_in_ram(cache_.key(layer, expert))) continue;

@@ -25,10 +25,11 @@ struct IterationOutcome {
 // draft, and one that is a little too slow is stopped once that has added up.
 //
 // What an iteration lost compares like with like. How many experts are missing differs from text to text, and a disk is
-// now fast and now slow; so plain decoding of the same tokens is taken to have missed what it would have (PlainCache: not
-// what the kept rows missed, for some of it was read for rows that were given up before), at today's price: what a miss took in the last drafted iterations, times what it takes more in plain ones, whose reads
-// overlap less. That factor is learned where one kind follows the other. Everything else is as measured. Plain iterations
-// of a rest tell what plain decoding takes; those between drafts find the cache as drafts leave it, and count only until
+// now fast and now slow; so plain decoding of the same tokens is taken to have missed what it would have (PlainCache; not
+// what the kept rows missed, for some of it was read for rows that were given up before), at today's price: what a miss
+// took in the last drafted iterations, times what it takes more in plain ones, whose reads overlap less. That factor is
+// learned where one kind follows the other. Everything else is as measured. Plain iterations of a rest tell what plain
+// decoding takes; those between drafts find the cache as drafts leave it, and count only until
 // there was a rest. Not thread-safe.
 class BackOff {
  public:
