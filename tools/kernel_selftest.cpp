@@ -2,10 +2,12 @@
 // its name and a hash of all output bits. Exit status 1 when two hashes differ: they must not (cpp/kernels/canonical.h).
 // With -v also one hash per kernel, to find the one that differs.
 //
-// tools/check_old_cpu.sh runs it on emulated CPUs, where an instruction that the CPU lacks ends the program.
+// tools/check_old_cpu.sh and tools/check_arm.sh run it on emulated CPUs, where an instruction that the CPU lacks ends the
+// program.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "cpp/kernels/kernel_table.h"
@@ -103,12 +105,13 @@ Activations quantize(const KernelTable& table, int64_t block, int64_t k, Hash* h
   return a;
 }
 
-void hash_matmul(const KernelTable& table, DType dtype, Hash* hash) {
-  const DTypeInfo& type = dtype_info(dtype);
+// Any number of columns, and a few runs of rows that are no whole groups, of weights that are not aligned.
+void hash_matmul(const KernelTable& table, const DTypeInfo& type, Hash* hash) {
   const bool quantised = type.block_size > 1;
-  const int64_t block = type.block_size;
-  const int64_t k = quantised ? 3 * block : 87;
-  const std::vector<std::byte> w = random_weights(type, k);
+  const int64_t block = type.activation == ActivationFormat::kQ8_256 ? 256 : 32;
+  const int64_t k = quantised ? 3 * type.block_size : 87;
+  std::vector<std::byte> w = random_weights(type, k);
+  w.insert(w.begin(), std::byte{0});
   Activations a;
   if (quantised) {
     a = quantize(table, block, k, hash);
@@ -118,43 +121,67 @@ void hash_matmul(const KernelTable& table, DType dtype, Hash* hash) {
   QuantizedRows rows = {a.q.data(), a.d.data(), a.sums16.data(), k, k, k / block, k / 16};
   std::vector<float> y(static_cast<size_t>(kColumns * kRowsOfWeights));
   MatmulArgs args = {};
-  args.w = w.data();
-  args.w_row_bytes = row_bytes(dtype, k);
+  args.w = w.data() + 1;
+  args.w_row_bytes = row_bytes(type.dtype, k);
   args.k = k;
-  args.row_end = kRowsOfWeights;
   args.x_f32 = a.x.data();
   args.x_stride = k;
   args.x_q = &rows;
   args.y = y.data();
   args.y_stride = kRowsOfWeights;
+  const int32_t x_rows[kColumns] = {4, 0, 5, 3, 1, 2};
+  const int32_t y_rows[kColumns] = {1, 5, 0, 4, 2, 3};
   for (args.n_columns = 1; args.n_columns <= kColumns; ++args.n_columns) {
-    matmul_of(table, dtype)(args);
-    hash->add(y);
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, kRowsOfWeights}, {3, 4}, {1, 6}, {2, 13}}) {
+      args.row_begin = begin;
+      args.row_end = end;
+      args.x_rows = begin == 0 ? nullptr : x_rows;
+      args.y_rows = begin == 0 ? nullptr : y_rows;
+      matmul_of(table, type.dtype)(args);
+      hash->add(y);
+    }
   }
 }
 
+void hash_row(const KernelTable& table, const std::vector<float>& x, const std::vector<float>& w, Hash* hash) {
+  const int64_t n = static_cast<int64_t>(x.size());
+  std::vector<float> y(x.size());
+  table.rms_norm(x.data(), w.data(), 1e-6f, n, y.data());
+  hash->add(y);
+  table.rms_norm(x.data(), nullptr, 1e-6f, n, y.data());
+  hash->add(y);
+  table.softmax(x.data(), n, y.data());
+  hash->add(y);
+  for (const GatedUnitFn unit : {table.silu_mul, table.gelu_mul, table.swiglu_oai, table.relu_mul}) {
+    unit(x.data(), w.data(), n, y.data());
+    hash->add(y);
+  }
+  table.axpy(0.3f, x.data(), n, y.data());
+  hash->add(y);
+  table.exp_f32(x.data(), n, y.data());
+  hash->add(y);
+  table.log_f32(y.data(), n, y.data());
+  hash->add(y);
+  table.log_f32(x.data(), n, y.data());
+  hash->add(y);
+  std::vector<uint16_t> halves(x.size());
+  table.encode_f16(x.data(), n, halves.data());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = half_to_float(halves[i]);
+  hash->add(y);
+}
+
 void hash_elementwise(const KernelTable& table, Hash* hash) {
-  for (const int64_t n : {1, 8, 16, 21, 333}) {
+  constexpr float kSpecial[] = {NAN,         -0.0f,        0.0f,      INFINITY, -INFINITY,
+                                88.7228394f, -87.3365479f, 0x1p-140f, -100.5f,  70000.0f};
+  for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 21, 333}) {
     std::vector<float> x = random_floats(31, n);
     const std::vector<float> w = random_floats(37, n);
     for (float& value : x) value *= 20.0f;
-    std::vector<float> y(x.size());
-    table.rms_norm(x.data(), w.data(), 1e-6f, n, y.data());
-    hash->add(y);
-    table.rms_norm(x.data(), nullptr, 1e-6f, n, y.data());
-    hash->add(y);
-    table.softmax(x.data(), n, y.data());
-    hash->add(y);
-    for (const GatedUnitFn unit : {table.silu_mul, table.gelu_mul, table.swiglu_oai, table.relu_mul}) {
-      unit(x.data(), w.data(), n, y.data());
-      hash->add(y);
+    hash_row(table, x, w, hash);
+    for (const float special : kSpecial) {  // in every lane of a register, and behind the last whole one
+      x[static_cast<size_t>(n / 2)] = x.back() = special;
+      hash_row(table, x, w, hash);
     }
-    table.axpy(0.3f, x.data(), n, y.data());
-    hash->add(y);
-    table.exp_f32(x.data(), n, y.data());
-    hash->add(y);
-    table.log_f32(y.data(), n, y.data());
-    hash->add(y);
   }
 }
 
@@ -168,40 +195,44 @@ std::vector<std::byte> cells(const KernelTable& table, DType type, const std::ve
   return out;
 }
 
-void hash_attention(const KernelTable& table, DType type, Hash* hash) {
-  constexpr int64_t kHeads = 7;
-  constexpr int64_t kDimK = 24;
-  constexpr int64_t kDimV = 41;
+// Three rows of one KV head, that see different positions.
+void hash_attention(const KernelTable& table, DType type, int64_t heads, int64_t dim_k, int64_t dim_v, Hash* hash) {
   constexpr int64_t kCells = 90;
-  const std::vector<float> q = random_floats(41, kHeads * kDimK);
-  const std::vector<std::byte> k = cells(table, type, random_floats(43, kCells * kDimK), kDimK);
-  const std::vector<std::byte> v = cells(table, type, random_floats(47, kCells * kDimV), kDimV);
+  constexpr int64_t kRows = 3;
+  const std::vector<float> q = random_floats(41, kRows * heads * dim_k);
+  const std::vector<std::byte> k = cells(table, type, random_floats(43, kCells * dim_k), dim_k);
+  const std::vector<std::byte> v = cells(table, type, random_floats(47, kCells * dim_v), dim_v);
   const int32_t tail[] = {80, 71, 89, 60, 75};
-  const std::vector<float> sinks = random_floats(53, kHeads);
-  std::vector<float> scratch(static_cast<size_t>(attend_scratch_floats(kDimK, kDimV)));
-  std::vector<float> out(kHeads * kDimV);
+  const std::vector<float> sinks = random_floats(53, heads);
+  std::vector<float> scratch(static_cast<size_t>(attend_scratch_floats(dim_k, dim_v)));
+  std::vector<float> out(static_cast<size_t>(kRows * heads * dim_v));
+  AttendArgs rows[kRows];
+  const auto attend = [&](float softcap, const float* sink, float scale) {
+    for (AttendArgs& row : rows) row.softcap = softcap, row.sinks = sink, row.scale = scale;
+    table.attend(rows, kRows);
+    hash->add(out);
+  };
   for (const int64_t n_prefix : {0, 1, 30, 59}) {
-    AttendArgs args = {.q = q.data(),
-                       .q_stride = kDimK,
-                       .n_heads = kHeads,
-                       .k = {k.data(), cache_row_bytes(type, kDimK), type},
-                       .v = {v.data(), cache_row_bytes(type, kDimV), type},
-                       .scratch = scratch.data(),
-                       .head_dim_k = kDimK,
-                       .head_dim_v = kDimV,
-                       .n_prefix = n_prefix,
-                       .tail = tail,
-                       .n_tail = 5,
-                       .scale = 0.2f,
-                       .out = out.data(),
-                       .out_stride = kDimV};
-    table.attend(&args, 1);
-    hash->add(out);
-    args.first = n_prefix / 2;
-    args.softcap = 5.0f;
-    args.sinks = sinks.data();
-    table.attend(&args, 1);
-    hash->add(out);
+    for (int64_t r = 0; r < kRows; ++r) {
+      rows[r] = {.q = q.data() + r * heads * dim_k,
+                 .q_stride = dim_k,
+                 .n_heads = heads,
+                 .k = {k.data(), cache_row_bytes(type, dim_k), type},
+                 .v = {v.data(), cache_row_bytes(type, dim_v), type},
+                 .scratch = scratch.data(),
+                 .head_dim_k = dim_k,
+                 .head_dim_v = dim_v,
+                 .first = r == 1 ? n_prefix / 2 : 0,
+                 .n_prefix = n_prefix,
+                 .tail = tail,
+                 .n_tail = 5 - r,
+                 .scale = 0.2f,
+                 .out = out.data() + r * heads * dim_v,
+                 .out_stride = dim_v};
+    }
+    attend(0.0f, nullptr, 0.2f);
+    attend(5.0f, sinks.data(), 0.2f);
+    attend(0.0f, sinks.data(), INFINITY);
   }
 }
 
@@ -233,25 +264,28 @@ void hash_recurrent(const KernelTable& table, Hash* hash) {
 
 // Prints the table's line; returns the hash of everything.
 unsigned long long hash_table(const KernelTable& table, bool verbose) {
-  constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,   DType::kQ4_0,  DType::kQ4_1, DType::kQ5_0,
-                              DType::kQ5_1, DType::kQ8_0, DType::kIQ4_NL, DType::kMXFP4, DType::kQ2_K, DType::kQ3_K,
-                              DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,   DType::kIQ4_XS};
   Hash all;
   const auto finish = [&](const char* what, const Hash& part) {
     const unsigned long long value = part.value();
     if (verbose) std::printf("  %-7s %-12s %016llx\n", table.name, what, value);
     all.add(&value, sizeof value);
   };
-  for (const DType dtype : kTypes) {
+  for (int32_t number = 0; number < 256; ++number) {
+    const DTypeInfo* type = find_dtype(number);
+    if (type == nullptr) continue;
     Hash part;
-    hash_matmul(table, dtype, &part);
-    finish(dtype_info(dtype).name, part);
+    hash_matmul(table, *type, &part);
+    finish(type->name, part);
   }
   Hash elementwise;
   hash_elementwise(table, &elementwise);
   finish("elementwise", elementwise);
   Hash attention;
-  for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) hash_attention(table, type, &attention);
+  for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+    hash_attention(table, type, 7, 24, 41, &attention);
+    hash_attention(table, type, 1, 64, 67, &attention);
+    hash_attention(table, type, 6, 16, 96, &attention);
+  }
   finish("attention", attention);
   Hash recurrent;
   hash_recurrent(table, &recurrent);
@@ -264,7 +298,7 @@ unsigned long long hash_table(const KernelTable& table, bool verbose) {
 int run(bool verbose) {
   const unsigned long long expected = hash_table(*scalar_kernels(), verbose);
   int status = 0;
-  for (const char* name : {"avx2", "avx512", "neon"}) {
+  for (const char* name : {"avx2", "avx512", "neon", "dotprod"}) {
     const KernelTable* table = find_kernels(name);
     if (table != nullptr && hash_table(*table, verbose) != expected) {
       std::printf("%s differs from scalar; run with -v to see which kernel\n", name);

@@ -182,6 +182,11 @@ FAULTS = [Fault(*row) for row in (
      "_mm512_add_epi8(quad, and_bytes(index, 3))", "_mm512_add_epi8(quad, and_bytes(quad, 3))", (ISA,)),
     ("isa", "AVX2 rounds activations towards zero", "cpp/kernels/avx2/elementwise.cpp",
      "_mm256_cvtps_epi32(_mm256_mul", "_mm256_cvttps_epi32(_mm256_mul", (ISA,)),
+    ("isa", "NEON adds the lanes in another order", "cpp/kernels/neon/vector.h",
+     "vaddq_f32(lanes.v[0], lanes.v[2]), vaddq_f32(lanes.v[1], lanes.v[3])",
+     "vaddq_f32(lanes.v[0], lanes.v[1]), vaddq_f32(lanes.v[2], lanes.v[3])", (ISA,)),
+    ("isa", "NEON forgets that five-bit weights have an offset", "cpp/kernels/neon/kernel_q32.h",
+     "subtract(five_bits(block), 16)", "five_bits(block)", (ISA,)),
     ("isa", "scalar RMS norm without fused multiply-add", SCALAR + "elementwise.cpp",
      "std::fma(x[i], x[i], lane[i % kLanes])", "x[i] * x[i] + lane[i % kLanes]", (ISA,)),
     # Experts.

@@ -1,5 +1,10 @@
 #include "cpp/base/cpu_features.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace expertree {
 
 #if defined(__x86_64__)
@@ -21,6 +26,7 @@ bool cpu_has_avx512_vnni() {
 }
 
 bool cpu_has_neon() { return false; }
+bool cpu_has_neon_dotprod() { return false; }
 
 #else
 
@@ -30,6 +36,17 @@ bool cpu_has_avx512_vnni() { return false; }
 bool cpu_has_neon() { return true; }
 #else
 bool cpu_has_neon() { return false; }
+#endif
+
+#if defined(__aarch64__) && defined(__APPLE__)
+bool cpu_has_neon_dotprod() { return true; }
+#elif defined(__aarch64__) && defined(__linux__)
+bool cpu_has_neon_dotprod() {
+  static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  return has;
+}
+#else
+bool cpu_has_neon_dotprod() { return false; }
 #endif
 
 #endif

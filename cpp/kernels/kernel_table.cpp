@@ -22,6 +22,7 @@ struct IsaRow {
 constexpr IsaRow kIsas[] = {
     {"avx512", avx512_kernels, cpu_has_avx512_vnni},
     {"avx2", avx2_kernels, cpu_has_avx2_fma},
+    {"dotprod", neon::dotprod_kernels, cpu_has_neon_dotprod},
     {"neon", neon_kernels, cpu_has_neon},
     {"scalar", scalar_kernels, [] { return true; }},
 };

@@ -97,7 +97,7 @@ using MatmulFn = void (*)(const MatmulArgs&);
 using GatedUnitFn = void (*)(const float* gate, const float* up, int64_t n, float* y);
 
 struct KernelTable {
-  const char* name;  // "scalar", "avx2", "avx512", "neon"
+  const char* name;  // "scalar", "avx2", "avx512", "neon", "dotprod"
 
   // x: float [n]; q: int8 [n]; d: float [n / B]; sums16: int16 [n / 16].
   void (*quantize_q8_32)(const float* x, int64_t n, int8_t* q, float* d, int16_t* sums16);
@@ -160,7 +160,7 @@ struct KernelTable {
   int64_t probe_int8_ops;                                             // operations per round; a multiply-add is two
 };
 
-// nullptr when this build or this CPU lacks it. Names: scalar, avx2, avx512, neon.
+// nullptr when this build or this CPU lacks it. Names: scalar, avx2, avx512, neon, dotprod.
 const KernelTable* find_kernels(const char* name);
 
 // The best table of this CPU.
@@ -177,5 +177,8 @@ const KernelTable* scalar_kernels();
 const KernelTable* avx2_kernels();
 const KernelTable* avx512_kernels();
 const KernelTable* neon_kernels();
+namespace neon {
+const KernelTable* dotprod_kernels();
+}
 
 }  // namespace expertree

@@ -18,7 +18,7 @@ const KernelTable& kernels_for(const std::string& isa) {
   const KernelTable* table = find_kernels(isa.c_str());
   if (table != nullptr) return *table;
   std::string here;
-  for (const char* name : {"avx512", "avx2", "neon", "scalar"}) {
+  for (const char* name : {"avx512", "avx2", "dotprod", "neon", "scalar"}) {
     if (find_kernels(name) != nullptr) here += (here.empty() ? "" : ", ") + std::string(name);
   }
   throw Error(ErrorCode::kInvalidRequest,

@@ -32,7 +32,7 @@ class Profiler;
 
 struct ModelOptions {
   int n_threads = 0;   // 0: one per core
-  std::string isa;     // "": the best this CPU has; else scalar, avx2, avx512, neon
+  std::string isa;     // "": the best this CPU has; else scalar, avx2, avx512, neon, dotprod
   ActivationMode activations = ActivationMode::kInt8;
   // budget_bytes holds, or with leave_margin less of it: what leaves room for the system and a session.
   PagerOptions experts;

@@ -282,7 +282,7 @@ void bind_engine(nb::module_& m) {
       "isa_names",
       [] {
         std::vector<std::string> names;
-        for (const char* name : {"avx512", "avx2", "neon", "scalar"}) {
+        for (const char* name : {"avx512", "avx2", "dotprod", "neon", "scalar"}) {
           if (find_kernels(name) != nullptr) names.emplace_back(name);
         }
         return names;

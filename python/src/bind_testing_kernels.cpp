@@ -72,7 +72,7 @@ struct GuardedRows {
 
 std::vector<std::string> isa_names() {
   std::vector<std::string> names;
-  for (const char* name : {"scalar", "avx2", "avx512", "neon"}) {
+  for (const char* name : {"scalar", "avx2", "avx512", "neon", "dotprod"}) {
     if (find_kernels(name) != nullptr) names.push_back(find_kernels(name)->name);
   }
   return names;

@@ -48,7 +48,7 @@ BLOCK_COUNTS = (1, 2, 3, 5, 17)
 FLOAT_LENGTHS = (1, 15, 16, 17, 33, 576)
 
 
-@pytest.fixture(params=["avx2", "avx512", "neon"])
+@pytest.fixture(params=["avx2", "avx512", "neon", "dotprod"])
 def isa(request):
     if request.param not in _testing.isa_names():
         pytest.skip(f"{request.param}: this build or this CPU has no such kernels")

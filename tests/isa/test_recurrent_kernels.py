@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 WIDTHS = (1, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 128, 130)
 
 
-@pytest.fixture(params=["avx2", "avx512", "neon"])
+@pytest.fixture(params=["avx2", "avx512", "neon", "dotprod"])
 def isa(request: pytest.FixtureRequest) -> str:
     if request.param not in _testing.isa_names():
         pytest.skip(f"{request.param}: this build or this CPU has no such kernels")

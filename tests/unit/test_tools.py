@@ -279,3 +279,69 @@ def test_old_cpu_skips(old_cpu, tmp_path):
     assert result.returncode == 0 and "this machine is aarch64" in result.stdout
     (tmp_path / "kernel_selftest").unlink()
     assert run("check_old_cpu.sh", tmp_path).returncode == 2
+
+
+# ---- check_arm.sh, with stand-ins for the compiler, for what it makes, and for qemu
+
+
+@pytest.fixture
+def arm(tmp_path):
+    """Runs the script where all that it calls are small shell scripts; one that is None is not installed."""
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    for tool in ("sh", "cat", "dirname", "mktemp", "rm", "sed"):
+        (bin_dir / tool).symlink_to(shutil.which(tool))
+
+    def script(path, body):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/sh\n" + body)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def run_with(qemu, native=None, **others):
+        programs = {"qemu-aarch64": qemu, "cmake": "", "python3": "", "aarch64-linux-gnu-g++": "", **others}
+        for name, body in programs.items():
+            if body is not None:
+                script(bin_dir / name, body)
+        if native is not None:
+            script(tmp_path / "native" / "kernel_selftest", native)
+        return run("check_arm.sh", tmp_path / "arm", tmp_path / "native", env={"PATH": str(bin_dir)})
+
+    return run_with
+
+
+ARM_SAME = 'echo scalar 1; echo neon 1; [ "$2" = cortex-a53 ] || echo dotprod 1\n'
+
+
+def test_arm_agrees(arm):
+    result = arm(ARM_SAME, native="echo scalar 1; echo avx2 1\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "this machine: scalar 1\ncortex-a53: scalar neon 1\nneoverse-n1: scalar neon dotprod 1\n"
+
+
+def test_arm_agrees_without_a_native_build(arm):
+    result = arm(ARM_SAME)
+    assert result.returncode == 0 and "not compared" in result.stdout and "neoverse-n1: " in result.stdout
+
+
+@pytest.mark.parametrize(
+    "qemu, others, message",
+    [
+        ("echo scalar 1; echo neon 2; exit 1\n", {}, "exit status 1 on cortex-a53"),
+        ("echo scalar 1; echo neon 2\n", {}, "on cortex-a53 expected"),
+        ("echo scalar 1; echo neon 1\n", {}, "on neoverse-n1 expected"),
+        (ARM_SAME, {"native": "echo scalar 2\n"}, "on cortex-a53 expected"),
+        ("exit 132\n", {}, "illegal instruction on cortex-a53"),
+        (ARM_SAME, {"cmake": "exit 1\n"}, "cannot configure"),
+        (ARM_SAME, {"cmake": '[ "$1" != --build ]\n'}, "does not compile"),
+        (ARM_SAME, {"python3": "exit 1\n"}, "export what they should not"),
+    ],
+)
+def test_arm_fault(arm, qemu, others, message):
+    result = arm(qemu, **others)
+    assert result.returncode == 1 and message in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["qemu-aarch64", "aarch64-linux-gnu-g++", "cmake"])
+def test_arm_skips(arm, missing):
+    result = arm(**{"qemu": ARM_SAME, missing: None} if missing != "qemu-aarch64" else {"qemu": None})
+    assert result.returncode == 0 and "SKIPPED" in result.stdout and missing in result.stdout
