@@ -1,18 +1,22 @@
 #!/bin/sh
-# Shows on another machine that Arm kernels give the same bits: compiles the engine for 64-bit Arm, looks at what the
-# kernel objects export, and runs kernel_selftest on an emulated Cortex-A53 (NEON) and Neoverse N1 (dot products, too).
+# Shows on another machine that the engine gives the same bits on 64-bit Arm: compiles it, looks at what the kernel
+# objects export, and runs kernel_selftest and model_hash on an emulated Cortex-A53 (NEON) and Neoverse N1 (dot products
+# as well).
 #
 #   tools/check_arm.sh [BUILD_DIR [NATIVE_BUILD_DIR]]    defaults: build/arm, where it compiles, and build/dev
 #
-# ARM_CXX names the cross compiler; default aarch64-linux-gnu-g++. If NATIVE_BUILD_DIR has a kernel_selftest, the scalar
-# kernels of both machines must give the same hash. Exit status 0 when all agree or when the compiler or qemu-user is not
+# ARM_CXX names the cross compiler; default aarch64-linux-gnu-g++. The programs in NATIVE_BUILD_DIR, if they are there,
+# must give the same hashes on this machine. Exit status 0 when all agree or when the compiler or qemu-user is not
 # installed (says so), 1 otherwise.
 set -u
 cd "$(dirname "$0")/.."
 
 build_dir=${1:-build/arm}
 compiler=${ARM_CXX:-aarch64-linux-gnu-g++}
-native=${2:-build/dev}/kernel_selftest
+native_dir=${2:-build/dev}
+models=$(for name in qwen3moe gpt-oss deepseek2 qwen3next quant-Q4_K quant-Q6_K quant-Q8_0 quant-IQ3_S; do
+  echo "tests/conformance/$name.gguf"
+done)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -35,29 +39,51 @@ command -v cmake >/dev/null 2>&1 || skip "cmake is not installed (it is in .venv
 cmake -S . -B "$build_dir" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER="$compiler" \
   -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXE_LINKER_FLAGS=-static -DEXPERTREE_PYTHON=OFF -DEXPERTREE_CUDA=OFF \
   -DEXPERTREE_TOOLS=ON >"$log" 2>&1 || fail "cmake cannot configure a build for Arm"
-cmake --build "$build_dir" --target kernel_selftest --parallel >"$log" 2>&1 || fail "it does not compile for Arm"
+cmake --build "$build_dir" --target kernel_selftest model_hash --parallel >"$log" 2>&1 ||
+  fail "it does not compile for Arm"
 : >"$log"
-NM=$(echo "$compiler" | sed 's/[^-]*$/nm/') python3 tools/check_symbols.py "$build_dir" 2>"$log" ||
+NM=${NM:-aarch64-linux-gnu-nm} python3 tools/check_symbols.py "$build_dir" 2>"$log" ||
   fail "kernel objects export what they should not"
 
 hash=
-[ ! -x "$native" ] || hash=$("$native" 2>"$log" | sed -n 's/^scalar //p')
-[ -n "$hash" ] && echo "this machine: scalar $hash" || echo "this machine: not compared, for there is no $native"
+lines=
+if [ -x "$native_dir/kernel_selftest" ] && [ -x "$native_dir/model_hash" ]; then
+  hash=$("$native_dir/kernel_selftest" 2>"$log" | sed -n 's/^scalar //p')
+  lines=$("$native_dir/model_hash" $models 2>"$log") || fail "instruction sets differ on this machine: $lines"
+  echo "this machine: scalar $hash"
+else
+  echo "this machine: not compared, for $native_dir has no kernel_selftest and model_hash"
+fi
 
-# emulated CPU TABLES: the tables that must be found, and no others, all with one hash
-emulated() {
-  found=$(qemu-aarch64 -cpu "$1" "$build_dir/kernel_selftest" 2>"$log")
+# emulate CPU PROGRAM [ARGUMENT...]: its output in $found
+emulate() {
+  cpu=$1
+  program=$2
+  shift 2
+  found=$(qemu-aarch64 -cpu "$cpu" "$build_dir/$program" "$@" 2>"$log")
   status=$?
   # A shell reports a program ended by signal N as 128 + N; 4 is an illegal instruction.
-  [ $status -ne 132 ] || fail "illegal instruction on $1 after: $found"
-  [ $status -eq 0 ] || fail "exit status $status on $1: $found"
-  hash=${hash:-$(echo "$found" | sed -n 's/^scalar //p')}
-  expected=$(for table in $2; do echo "$table $hash"; done)
-  [ "$found" = "$expected" ] || fail "on $1 expected
-$expected
+  [ $status -ne 132 ] || fail "illegal instruction on $cpu: $program, after: $found"
+  [ $status -eq 0 ] || fail "exit status $status on $cpu: $program: $found"
+}
+
+# expect CPU LINES: that they were found
+expect() {
+  [ "$found" = "$2" ] || fail "on $1 expected
+$2
 and found
 $found"
-  echo "$1: $2 $hash"
+}
+
+# emulated CPU TABLES: the tables that must be found, and no others, all with one hash; models as on the other CPUs
+emulated() {
+  emulate "$1" kernel_selftest
+  hash=${hash:-$(echo "$found" | sed -n 's/^scalar //p')}
+  expect "$1" "$(for table in $2; do echo "$table $hash"; done)"
+  emulate "$1" model_hash $models
+  lines=${lines:-$found}
+  expect "$1" "$lines"
+  echo "$1: $2 $hash, and the models"
 }
 
 emulated cortex-a53 "scalar neon"

@@ -2,8 +2,8 @@
 // its name and a hash of all output bits. Exit status 1 when two hashes differ: they must not (cpp/kernels/canonical.h).
 // With -v also one hash per kernel, to find the one that differs.
 //
-// tools/check_old_cpu.sh and tools/check_arm.sh run it on emulated CPUs, where an instruction that the CPU lacks ends the
-// program.
+// tools/check_old_cpu.sh and tools/check_arm.sh run it on emulated CPUs, where an instruction that the CPU lacks ends
+// the program.
 #include <cmath>
 #include <cstdio>
 #include <cstring>

@@ -303,19 +303,28 @@ def arm(tmp_path):
             if body is not None:
                 script(bin_dir / name, body)
         if native is not None:
-            script(tmp_path / "native" / "kernel_selftest", native)
+            for program in ("kernel_selftest", "model_hash"):
+                script(tmp_path / "native" / program, native)
         return run("check_arm.sh", tmp_path / "arm", tmp_path / "native", env={"PATH": str(bin_dir)})
 
     return run_with
 
 
-ARM_SAME = 'echo scalar 1; echo neon 1; [ "$2" = cortex-a53 ] || echo dotprod 1\n'
+MODELS = "echo a.gguf 5; echo b.gguf 6\n"
+# As qemu-aarch64 -cpu CPU PROGRAM ...
+ARM_MODELS = 'case "$3" in */model_hash) ' + MODELS.replace("\n", "; exit 0;; esac\n")
+ARM_SAME = ARM_MODELS + 'echo scalar 1; echo neon 1; [ "$2" = cortex-a53 ] || echo dotprod 1\n'
+NATIVE_SAME = 'case "$0" in */model_hash) ' + MODELS.replace("\n", "; exit 0;; esac\n") + "echo scalar 1; echo avx2 1\n"
 
 
 def test_arm_agrees(arm):
-    result = arm(ARM_SAME, native="echo scalar 1; echo avx2 1\n")
+    result = arm(ARM_SAME, native=NATIVE_SAME)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "this machine: scalar 1\ncortex-a53: scalar neon 1\nneoverse-n1: scalar neon dotprod 1\n"
+    assert result.stdout == (
+        "this machine: scalar 1\n"
+        "cortex-a53: scalar neon 1, and the models\n"
+        "neoverse-n1: scalar neon dotprod 1, and the models\n"
+    )
 
 
 def test_arm_agrees_without_a_native_build(arm):
@@ -328,8 +337,10 @@ def test_arm_agrees_without_a_native_build(arm):
     [
         ("echo scalar 1; echo neon 2; exit 1\n", {}, "exit status 1 on cortex-a53"),
         ("echo scalar 1; echo neon 2\n", {}, "on cortex-a53 expected"),
-        ("echo scalar 1; echo neon 1\n", {}, "on neoverse-n1 expected"),
-        (ARM_SAME, {"native": "echo scalar 2\n"}, "on cortex-a53 expected"),
+        (ARM_MODELS + "echo scalar 1; echo neon 1\n", {}, "on neoverse-n1 expected"),
+        (ARM_SAME, {"native": NATIVE_SAME.replace("scalar 1", "scalar 2")}, "on cortex-a53 expected\nscalar 2"),
+        (ARM_SAME, {"native": NATIVE_SAME.replace("gguf 6", "gguf 7")}, "on cortex-a53 expected\na.gguf 5"),
+        (ARM_SAME.replace("gguf 6", "gguf $2"), {}, "on neoverse-n1 expected\na.gguf 5"),
         ("exit 132\n", {}, "illegal instruction on cortex-a53"),
         (ARM_SAME, {"cmake": "exit 1\n"}, "cannot configure"),
         (ARM_SAME, {"cmake": '[ "$1" != --build ]\n'}, "does not compile"),

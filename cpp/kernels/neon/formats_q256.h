@@ -20,6 +20,8 @@ template <int kFrom, int kMask>
 inline uint8x16_t bits_from(uint8x16_t bytes) {
   if constexpr (kFrom == 0) {
     return vandq_u8(bytes, vdupq_n_u8(kMask));
+  } else if constexpr (0xff >> kFrom == kMask) {
+    return vshrq_n_u8(bytes, kFrom);
   } else {
     return vandq_u8(vshrq_n_u8(bytes, kFrom), vdupq_n_u8(kMask));
   }
