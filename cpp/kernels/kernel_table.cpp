@@ -22,7 +22,7 @@ struct IsaRow {
 constexpr IsaRow kIsas[] = {
     {"avx512", avx512_kernels, cpu_has_avx512_vnni},
     {"avx2", avx2_kernels, cpu_has_avx2_fma},
-    {"dotprod", neon::dotprod_kernels, cpu_has_neon_dotprod},
+    {"dotprod", neon::dotprod_kernels, cpu_has_neon_dotprod},  // most since Armv8.2, all of Apple's
     {"neon", neon_kernels, cpu_has_neon},
     {"scalar", scalar_kernels, [] { return true; }},
 };

@@ -52,7 +52,8 @@ class Model:
             "auto" takes what is free less an eighth, at most 512 MiB, and nothing without a GPU; "all" or a size as for
             ram: then a GPU must be there. What is on the GPU runs there, other experts where that takes less time. The
             result never depends on it.
-        isa: instruction set by name (scalar, avx2, avx512, neon, dotprod); None takes the best here. All give the same bits.
+        isa: instruction set by name (scalar, avx2, avx512, neon, dotprod); None takes the best here. All give the same
+            bits.
         n_ctx: context length of sessions; None takes the model's own, at most 4096.
         cache_type: format in which sessions keep keys and values: "f32", "f16" (half the memory) or "q8_0" (a quarter),
             or a pair (keys, values). Each is rounded once, when it is written, so that the exactness contract holds

@@ -76,7 +76,9 @@ template <typename Block_>
 struct HalfD {
   using Block = Block_;
   static constexpr bool kHasMin = false;
-  static float32x4_t d(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, d), offset); }
+  static float32x4_t d(const std::byte* w, const int64_t* offset) {
+    return load_halves(w + offsetof(Block, d), offset);
+  }
 };
 
 template <typename Format>

@@ -12,9 +12,12 @@ static inline float32x4_t all(float x) { return vdupq_n_f32(x); }
 // a * b + c, rounded once.
 static inline float32x4_t fused(float32x4_t a, float32x4_t b, float32x4_t c) { return vfmaq_f32(c, a, b); }
 
+// Bits as integers; unsigned, for those of a NaN may wrap below.
+static inline uint32x4_t bits_of(float32x4_t x) { return vreinterpretq_u32_f32(x); }
+
 // 2^n.
 static inline float32x4_t power_of_two(int32x4_t n) {
-  return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+  return vreinterpretq_f32_u32(vshlq_n_u32(vaddq_u32(vreinterpretq_u32_s32(n), vdupq_n_u32(127)), 23));
 }
 
 static inline float32x4_t exp_lanes(float32x4_t x) {
@@ -22,7 +25,7 @@ static inline float32x4_t exp_lanes(float32x4_t x) {
   const float32x4_t t = max_pass_nan(all(-88.0f), min_pass_nan(all(89.0f), x));
   const float32x4_t shifted = fused(t, all(0x1.715476p+0f), shifter);
   const float32x4_t n = vsubq_f32(shifted, shifter);
-  const int32x4_t n_int = vsubq_s32(vreinterpretq_s32_f32(shifted), vdupq_n_s32(0x4b400000));
+  const int32x4_t n_int = vreinterpretq_s32_u32(vsubq_u32(bits_of(shifted), vdupq_n_u32(0x4b400000u)));
   float32x4_t r = fused(n, all(-kLn2High), t);
   r = fused(n, all(-kLn2Low), r);
   float32x4_t p = all(0x1.6a524ep-10f);
@@ -59,11 +62,12 @@ static inline float32x4_t log_lanes(float32x4_t x) {
   const uint32x4_t tiny = vcltq_f32(x, all(0x1p-126f));
   const float32x4_t normal = vbslq_f32(tiny, vmulq_f32(x, all(0x1p+23f)), x);
   const float32x4_t exponent_shift = vbslq_f32(tiny, all(-23.0f), zero);
-  const int32x4_t root = vdupq_n_s32(0x3f3504f3);
-  const int32x4_t offset = vsubq_s32(vreinterpretq_s32_f32(normal), root);
-  const float32x4_t e = vaddq_f32(vcvtq_f32_s32(vshrq_n_s32(offset, 23)), exponent_shift);
-  const int32x4_t mantissa = vandq_s32(offset, vdupq_n_s32(0x007fffff));
-  const float32x4_t m = vreinterpretq_f32_s32(vaddq_s32(mantissa, root));
+  const uint32x4_t root = vdupq_n_u32(0x3f3504f3u);
+  const uint32x4_t offset = vsubq_u32(bits_of(normal), root);
+  const int32x4_t exponent = vshrq_n_s32(vreinterpretq_s32_u32(offset), 23);
+  const float32x4_t e = vaddq_f32(vcvtq_f32_s32(exponent), exponent_shift);
+  const uint32x4_t mantissa = vandq_u32(offset, vdupq_n_u32(0x007fffffu));
+  const float32x4_t m = vreinterpretq_f32_u32(vaddq_u32(mantissa, root));
   float32x4_t result = log1p_poly_lanes(vsubq_f32(m, all(1.0f)), e);
   result = vbslq_f32(vcltq_f32(x, infinity), result, x);
   result = vbslq_f32(vceqq_f32(x, zero), all(-__builtin_inff()), result);
