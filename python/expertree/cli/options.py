@@ -206,7 +206,7 @@ class ModelOptions(CacheOptions):
             "--isa",
             metavar="NAME",
             callback=_check_isa,
-            help="Instruction set: scalar, avx2, avx512, neon or dotprod. The text is the same. Default: the best here.",
+            help="Instruction set: scalar, avx2, avx512, neon, dotprod. The text is the same. Default: the best here.",
         ),
     ] = None
     pre: Annotated[
