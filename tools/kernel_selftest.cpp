@@ -106,10 +106,9 @@ Activations quantize(const KernelTable& table, int64_t block, int64_t k, Hash* h
 }
 
 // Any number of columns, and a few runs of rows that are no whole groups, of weights that are not aligned.
-void hash_matmul(const KernelTable& table, const DTypeInfo& type, Hash* hash) {
+void hash_matmul(const KernelTable& table, const DTypeInfo& type, int64_t k, Hash* hash) {
   const bool quantised = type.block_size > 1;
   const int64_t block = type.activation == ActivationFormat::kQ8_256 ? 256 : 32;
-  const int64_t k = quantised ? 3 * type.block_size : 87;
   std::vector<std::byte> w = random_weights(type, k);
   w.insert(w.begin(), std::byte{0});
   Activations a;
@@ -274,7 +273,8 @@ unsigned long long hash_table(const KernelTable& table, bool verbose) {
     const DTypeInfo* type = find_dtype(number);
     if (type == nullptr) continue;
     Hash part;
-    hash_matmul(table, *type, &part);
+    hash_matmul(table, *type, type->block_size > 1 ? 3 * type->block_size : 87, &part);
+    if (type->block_size == 1) hash_matmul(table, *type, 96, &part);
     finish(type->name, part);
   }
   Hash elementwise;
