@@ -8,6 +8,7 @@
 The policies are the ones that run (cpp/experts), and so is the bookkeeping: a replay of a run's own trace from its
 start counts the run's own hits. `belady` knows the future: no policy does better. Speeds come from what earlier runs of
 this model on this machine measured (--read-speed replaces the disk's); prefill steps of a trace count as steps.
+With --warmup, `foretold` is what `expertree inspect` would say after those steps; the other rows are what came.
 A trace holds n_layers, n_experts, and as arrays begin and experts: entry i, layer i % n_layers of step i // n_layers,
 is experts[begin[i]:begin[i + 1]]. Instead it may hold ids (n_layers, n_tokens, n_used), as Model.routing gives them.
 """
@@ -20,8 +21,8 @@ from dataclasses import replace
 
 import numpy as np
 from expertree import Model, _core
-from expertree.expert_plan import SizeClasses, layer_slots
-from expertree.expert_record import Costs, load_record, record_path
+from expertree.expert_plan import SizeClasses, layer_slots, predict
+from expertree.expert_record import Costs, ExpertRecord, load_record, record_path
 from expertree.memory_size import parse_size
 
 SCHEMA = "expertree.pager_sim/1"
@@ -79,8 +80,16 @@ def replay(arguments):
     if not arguments.json:
         print(f"{trace.n_steps} steps; all experts take {total / 2**30:.2f} GiB")
         print(f"{'GiB':>8} {'share':>6} {'policy':10} {'hits':>7} {'MB/token':>9} {'tokens/s':>9} {'seconds':>8}")
+    foreseen = None
+    if 0 < arguments.warmup < trace.n_steps:
+        rates, reuse = (np.array(v, np.float32).reshape(trace.n_layers, -1) for v in trace.use(arguments.warmup))
+        foreseen = ExpertRecord(rates, costs, arguments.warmup, reuse)
+        n_used = max(1, round(float(rates.sum()) / trace.n_layers))
     for budget in budgets:
         slots = classes.slots(budget)
+        if foreseen is not None:
+            row = foretold(predict(layers, budget, n_used, foreseen), budget)
+            print(json.dumps(row) if arguments.json else line(row))
         for name in names:
             start = time.perf_counter()
             got = _core.simulate_cache(trace, classes.class_of_layer, slots, name, profile, arguments.warmup)
@@ -90,10 +99,24 @@ def replay(arguments):
                 "resident_share": sum(slots) / sum(classes.n_experts),
                 "policy": name,
                 **got,
+                "hit_rate": got["hits"] / max(1, got["uses"]),
                 **speed(layers, got, costs),
                 "simulation_seconds": time.perf_counter() - start,
             }
             print(json.dumps(row) if arguments.json else line(row))
+
+
+def foretold(residency, budget):
+    return {
+        "schema": SCHEMA,
+        "budget_bytes": budget,
+        "resident_share": residency.resident_share,
+        "policy": "foretold",
+        "hit_rate": residency.hit_rate,
+        "read_bytes_per_step": residency.read_bytes_per_token,
+        "steps_per_second": residency.tokens_per_second,
+        "simulation_seconds": 0.0,
+    }
 
 
 def speed(layers, got, costs):
@@ -108,10 +131,9 @@ def speed(layers, got, costs):
 
 
 def line(row):
-    rate = row["hits"] / max(1, row["uses"])
     fast = "" if row["steps_per_second"] is None else f"{row['steps_per_second']:.2f}"
     return (
-        f"{row['budget_bytes'] / 2**30:8.2f} {row['resident_share']:6.0%} {row['policy']:10} {rate:7.1%} "
+        f"{row['budget_bytes'] / 2**30:8.2f} {row['resident_share']:6.0%} {row['policy']:10} {row['hit_rate']:7.1%} "
         f"{row['read_bytes_per_step'] / 1e6:9.1f} {fast:>9} {row['simulation_seconds']:8.2f}"
     )
 

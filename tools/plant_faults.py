@@ -39,6 +39,7 @@ READS = "tests/unit/test_async_reader.py"
 CACHE = "tests/unit/test_cache_policies.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
+HITS = "tests/unit/test_expert_hits.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
 GUARD = "tests/unit/test_guard.py"
 BY_HAND = "tests/unit/test_selectors_by_hand.py"
@@ -287,6 +288,12 @@ FAULTS = [Fault(*row) for row in (
      'if binascii.crc32(raw) != body["crc32"]:', "if False:", (PAGER,)),
     ("record", "a short run forgets what longer ones measured", "python/expertree/expert_record.py",
      "if not any(getattr(self, name) for name in group)", "if False", (PAGER,)),
+    ("record", "a use is judged by a count that it is part of", "python/expertree/expert_hits.py",
+     "    without = counts - 1\n", "    without = counts\n", (HITS,)),
+    ("record", "what was used last is left aside", "python/expertree/expert_plan.py",
+     "None if record.reuse is None else hit_rate_by_recency(record.reuse[of_class], share)", "None", (HITS,)),
+    ("record", "an earlier record adds all that it weighs", "python/expertree/expert_record.py",
+     "worth = weight**2 / (n_steps + PROFILE_STEPS**2 / max(1.0, earlier.n_steps))", "worth = weight", (PAGER,)),
     ("record", "a record is written in place", "python/expertree/expert_record.py",
      "descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=\".part\")",
      "descriptor, temporary = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), str(target)", (PAGER,)),

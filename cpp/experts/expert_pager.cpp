@@ -218,6 +218,7 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
     cache_.use(key);
     uses_[static_cast<size_t>(key)] += 1.0;
   }
+  reuse_.use(layer, experts);
   step_bytes_ += static_cast<int64_t>(experts.size() * layout_.file_bytes(layer));
   std::erase_if(hints_, [&](const Hint& hint) { return cache_.layer_of(hint.key) == layer; });  // too late now
   if (picker_ != nullptr) picker_->record(layer, experts);
@@ -388,6 +389,15 @@ std::vector<float> ExpertPager::profile() const {
     rates[i] = static_cast<float>((uses_[i] + before) / n);
   }
   return rates;
+}
+
+std::vector<float> ExpertPager::reuse() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<float> shares(uses_.size(), 0.0f);
+  for (int32_t layer = 0; layer < layout_.n_layers(); ++layer) {
+    std::ranges::copy(reuse_.shares(layer), shares.begin() + cache_.key(layer, 0));
+  }
+  return shares;
 }
 
 void ExpertPager::start_trace() {

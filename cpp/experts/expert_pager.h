@@ -25,6 +25,7 @@
 #include "cpp/experts/policy_picker.h"
 #include "cpp/experts/read_meter.h"
 #include "cpp/experts/residency.h"
+#include "cpp/experts/reuse_meter.h"
 #include "cpp/experts/slot_layout.h"
 #include "cpp/io/async_reader.h"
 #include "cpp/tensor/weight.h"
@@ -44,8 +45,7 @@ class ExpertPager final : public Residency {
   ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> experts) { return acquire(moe_layer, experts, {}); }
   // The same of all `used` experts but those on a device, which the step uses there.
   ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> used, std::span<const int32_t> on_device);
-  // The same of experts that no step uses.
-  ExpertLease borrow(int32_t moe_layer, std::span<const int32_t> experts);
+  ExpertLease borrow(int32_t moe_layer, std::span<const int32_t> experts);  // the same of experts that no step uses
   // A device holds the expert, too, or no longer.
   void set_on_device(int32_t moe_layer, int32_t expert, bool on_device);
 
@@ -54,10 +54,9 @@ class ExpertPager final : public Residency {
     const auto e = static_cast<int32_t>(expert);
     const auto layer = static_cast<int32_t>(moe_layer);
     const auto slot = static_cast<size_t>(cache_.find(cache_.key(layer, e)));
-    const Shape& shape = shapes_[static_cast<size_t>(moe_layer * kNumProjections + projection)];
-    const float scale = shape.scales.empty() ? 1.0f : shape.scales[static_cast<size_t>(expert)];
-    const std::byte* data = memory_[slot] + layout_.piece(layer, e, projection).at;
-    return {shape.dtype, data, shape.rows, shape.k, shape.row_bytes, scale};
+    const Shape& s = shapes_[static_cast<size_t>(moe_layer * kNumProjections + projection)];
+    const float scale = s.scales.empty() ? 1.0f : s.scales[static_cast<size_t>(expert)];
+    return {s.dtype, memory_[slot] + layout_.piece(layer, e, projection).at, s.rows, s.k, s.row_bytes, scale};
   }
 
   // These experts, the likeliest first, will probably be needed soon; those of higher priority are read first. Costs nothing but idle time of the disk
@@ -90,8 +89,9 @@ class ExpertPager final : public Residency {
   void record_device_run(int64_t n_experts, int64_t n_rows);
   void set_device_costs(const ExpertCosts& costs);
   ExpertCosts costs() const;
-  // Uses per step of each expert so far, with the loaded profile's share: [n_layers * n_experts].
+  // [n_layers * n_experts]: uses per step of each expert so far, with the loaded profile's share; ReuseMeter's shares.
   std::vector<float> profile() const;
+  std::vector<float> reuse() const;
   // Remembers from now on what each step uses; the trace since then, whole steps only, and stops.
   void start_trace();
   RoutingTrace take_trace();
@@ -189,6 +189,7 @@ class ExpertPager final : public Residency {
   ExpertCosts device_costs_;  // of them those of a device
   PagerStats counts_;
   std::vector<double> uses_;  // of each expert
+  ReuseMeter reuse_;
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;
   bool tracing_step_ = false;

@@ -20,6 +20,12 @@ std::vector<const File*> files_of(const GgufReader& reader) {
   return files;
 }
 
+std::vector<int32_t> experts_of_layers(const SlotLayout& layout) {
+  std::vector<int32_t> n_experts;
+  for (int32_t layer = 0; layer < layout.n_layers(); ++layer) n_experts.push_back(layout.n_experts_of(layer));
+  return n_experts;
+}
+
 PageBuffer arena_of(const SlotPlan& plan) {
   const uint64_t available = available_memory_bytes();
   if (available != 0 && plan.bytes > available) {
@@ -46,7 +52,8 @@ ExpertPager::ExpertPager(const ExpertIndex& index, std::shared_ptr<const GgufRea
       on_device_(states_.size()),
       cache_(make_cache()),
       fills_(static_cast<size_t>(cache_.n_slots())),
-      uses_(states_.size(), 0.0) {
+      uses_(states_.size(), 0.0),
+      reuse_(experts_of_layers(layout_)) {
   index_shapes(index);
   place_slots();
   order_background();

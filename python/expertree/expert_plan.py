@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from expertree import _core
-from expertree.expert_record import Costs
+from expertree.expert_hits import hit_rate_by_frequency, hit_rate_by_recency
+from expertree.expert_record import Costs, ExpertRecord
 
 MERGED_EXPERTS = re.compile(r"^blk\.(\d{1,6})\.ffn_(gate_up|gate|up|down)_exps\.(weight|bias|scale)$")
 ONE_EXPERT = re.compile(r"^blk\.(\d{1,6})\.ffn_(gate|up|down)\.(\d{1,6})\.(weight|bias|scale)$")
@@ -44,7 +44,7 @@ class Residency:
 
     ram_bytes: int  # that slots take of the budget
     resident_share: float  # of all experts
-    hit_rate: float  # from how often experts were used in earlier runs; without a record: as if all alike
+    hit_rate: float  # from how experts were used in earlier runs; without a record: as if all alike
     read_bytes_per_token: float
     tokens_per_second: float | None  # None: nothing was measured here yet
 
@@ -114,8 +114,7 @@ def predict(
     layers: Sequence[LayerSlots],
     budget_bytes: int,
     n_used: int,
-    rates: npt.NDArray[np.float32] | None,
-    costs: Costs,
+    record: ExpertRecord | None,
 ) -> Residency:
     """What a budget means for decoding one token after another.
 
@@ -123,14 +122,15 @@ def predict(
     step - run + max(run, read). See docs/bench.md for how that compares with measurements.
 
     Args:
-        rates: uses per step, (n_layers, n_experts), or None; only how they compare with each other counts.
+        record: of earlier runs; what it says of use is left aside when it is not one of as many layers and experts.
 
     Raises:
         OutOfMemoryError: the budget is too small.
     """
     classes = SizeClasses.of(layers)
     slots = classes.slots(budget_bytes)
-    hit_by_class = [_hit_rate(classes, c, n, rates) for c, n in enumerate(slots)]
+    costs = record.costs if record is not None else Costs()
+    hit_by_class = [_hit_rate(layers, classes, c, n, record) for c, n in enumerate(slots)]
     hits = [hit_by_class[c] for c in classes.class_of_layer]
     read_bytes = sum(n_used * (1 - hit) * layer.file_bytes for hit, layer in zip(hits, layers, strict=True))
     speed = None
@@ -147,10 +147,16 @@ def predict(
     )
 
 
-def _hit_rate(classes: SizeClasses, size_class: int, n_slots: int, rates: npt.NDArray[np.float32] | None) -> float:
-    """The share of uses that go to the class's n_slots most used experts."""
-    if rates is not None and len(rates) == len(classes.class_of_layer):
-        of_class = np.sort(rates[np.array(classes.class_of_layer) == size_class].ravel())[::-1]
-        if of_class.sum() > 0:
-            return float(of_class[:n_slots].sum() / of_class.sum())
-    return n_slots / classes.n_experts[size_class]
+def _hit_rate(
+    layers: Sequence[LayerSlots], classes: SizeClasses, size_class: int, n_slots: int, record: ExpertRecord | None
+) -> float:
+    """The share of the class's uses that n_slots hold: the policy keeps what is used often or what was used last,
+    whichever does better."""
+    share = n_slots / classes.n_experts[size_class]
+    if record is None or record.rates.shape != (len(layers), max(layer.n_experts for layer in layers)) or share >= 1:
+        return share
+    of_class = [i for i, c in enumerate(classes.class_of_layer) if c == size_class]
+    rates = np.concatenate([record.rates[i, : layers[i].n_experts] for i in of_class])
+    by_frequency = hit_rate_by_frequency(rates, record.n_steps, n_slots)
+    by_recency = None if record.reuse is None else hit_rate_by_recency(record.reuse[of_class], share)
+    return max((rate for rate in (by_frequency, by_recency) if rate is not None), default=share)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from expertree import _core
 from expertree.errors import DeviceError, ModelFormatError
 from expertree.models.registry import cache_folder
 
@@ -56,12 +57,32 @@ _MEASURED_TOGETHER = (
 )
 
 
+# What a record weighs against the session that goes on from it, in steps; and what one that does not say is taken for.
+PROFILE_STEPS = float(_core.ExpertPager.profile_steps)
+
+
 @dataclass(frozen=True)
 class ExpertRecord:
-    """rates: uses per step of each expert, float32 (n_layers, n_experts)."""
+    """Of each layer's experts, float32 (n_layers, n_experts)."""
 
-    rates: npt.NDArray[np.float32]
+    rates: npt.NDArray[np.float32]  # uses per step
     costs: Costs = field(default_factory=Costs)
+    n_steps: float = PROFILE_STEPS  # that rates are worth as a sample
+    reuse: npt.NDArray[np.float32] | None = None  # shares of uses by how many others of the layer were used since
+
+    def going_on_from(self, earlier: ExpertRecord, n_steps: int) -> ExpertRecord:
+        """The record of a session of n_steps that began with an earlier one; `rates` have it in them already.
+
+        A mean of samples of unlike weight is worth fewer steps than it has: (sum of weights)² / sum of their squares.
+        """
+        if n_steps == 0:
+            return replace(earlier, rates=self.rates, costs=self.costs.completed_by(earlier.costs))
+        weight = n_steps + PROFILE_STEPS
+        worth = weight**2 / (n_steps + PROFILE_STEPS**2 / max(1.0, earlier.n_steps))
+        reuse = self.reuse
+        if reuse is not None and earlier.reuse is not None:
+            reuse = (n_steps * reuse + np.float32(PROFILE_STEPS) * earlier.reuse) / np.float32(weight)
+        return ExpertRecord(self.rates, self.costs.completed_by(earlier.costs), worth, reuse)
 
 
 def record_path(model: str | os.PathLike[str]) -> Path:
@@ -84,15 +105,16 @@ def save_record(path: str | os.PathLike[str], record: ExpertRecord) -> None:
         DeviceError: the folder or the disk does not take it.
     """
     target = Path(path)
-    rates = np.ascontiguousarray(record.rates, "<f4")
-    body = {
+    body: dict[str, Any] = {
         "schema": SCHEMA,
-        "n_layers": rates.shape[0],
-        "n_experts": rates.shape[1],
-        "rates": base64.b64encode(rates.tobytes()).decode(),
-        "crc32": binascii.crc32(rates.tobytes()),
+        "n_layers": record.rates.shape[0],
+        "n_experts": record.rates.shape[1],
+        **_packed("rates", "crc32", record.rates),
+        "n_steps": record.n_steps,
         "costs": asdict(record.costs),
     }
+    if record.reuse is not None:
+        body.update(_packed("reuse", "reuse_crc32", record.reuse))
     temporary = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -134,17 +156,31 @@ def load_record(path: str | os.PathLike[str]) -> ExpertRecord | None:
         ) from error
 
 
-def _parse(body: dict[str, Any]) -> ExpertRecord:
-    if body["schema"] != SCHEMA:
-        raise ValueError(f"schema is {str(body['schema'])[:40]!r}")
-    raw = base64.b64decode(body["rates"], validate=True)
+def _packed(name: str, check: str, values: npt.NDArray[np.float32]) -> dict[str, Any]:
+    raw = np.ascontiguousarray(values, "<f4").tobytes()
+    return {name: base64.b64encode(raw).decode(), check: binascii.crc32(raw)}
+
+
+def _unpacked(body: dict[str, Any], name: str, check: str) -> npt.NDArray[np.float32]:
+    raw = base64.b64decode(body[name], validate=True)
     n_layers, n_experts = int(body["n_layers"]), int(body["n_experts"])
     if n_layers < 1 or n_experts < 1 or len(raw) != 4 * n_layers * n_experts:
         raise ValueError("sizes differ")
-    if binascii.crc32(raw) != body["crc32"]:
+    if binascii.crc32(raw) != body[check]:
         raise ValueError("check sum differs")
-    rates = np.frombuffer(raw, "<f4").reshape(n_layers, n_experts).astype(np.float32)
-    costs = Costs(**{name: float(value) for name, value in body["costs"].items()})
-    if not (np.isfinite(rates).all() and (rates >= 0).all() and all(0 <= c < 1e15 for c in asdict(costs).values())):
+    values = np.frombuffer(raw, "<f4").reshape(n_layers, n_experts).astype(np.float32)
+    if not (np.isfinite(values).all() and (values >= 0).all()):
         raise ValueError("values out of range")
-    return ExpertRecord(rates, costs)
+    return values
+
+
+def _parse(body: dict[str, Any]) -> ExpertRecord:
+    if body["schema"] != SCHEMA:
+        raise ValueError(f"schema is {str(body['schema'])[:40]!r}")
+    rates = _unpacked(body, "rates", "crc32")
+    costs = Costs(**{name: float(value) for name, value in body["costs"].items()})
+    n_steps = float(body.get("n_steps", PROFILE_STEPS))
+    if not all(0 <= value < 1e15 for value in (n_steps, *asdict(costs).values())):
+        raise ValueError("values out of range")
+    reuse = _unpacked(body, "reuse", "reuse_crc32") if "reuse" in body else None
+    return ExpertRecord(rates, costs, n_steps, reuse)

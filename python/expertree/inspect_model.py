@@ -18,7 +18,7 @@ from expertree.chat_sample import render_sample
 from expertree.device import find_device
 from expertree.errors import DeviceError, ModelFormatError, OutOfMemoryError
 from expertree.expert_plan import MERGED_EXPERTS, ONE_EXPERT, Residency, layer_slots, predict
-from expertree.expert_record import Costs, load_record, record_path
+from expertree.expert_record import load_record, record_path
 from expertree.inspect_report import render
 from expertree.kv_cache import kv_bytes_per_token
 from expertree.machine_memory import MachineMemory, read_machine_memory
@@ -369,12 +369,11 @@ def _residency(
     except (ModelFormatError, DeviceError) as error:
         problems.append(str(error))
         record = None
-    rates, costs = (record.rates, record.costs) if record is not None else (None, Costs())
     n_used = max(1, min(_largest(experts.n_used), experts.n_experts))
     found = []
     for budget in budgets or [int(share * total) for share in _SHOWN_SHARES]:
         try:
-            found.append(predict(layers, budget, n_used, rates, costs))
+            found.append(predict(layers, budget, n_used, record))
         except OutOfMemoryError as error:
             if budgets:
                 problems.append(str(error))

@@ -100,7 +100,7 @@ class Model:
         self._sessions: dict[int, dict[str, Any]] = {}  # what profiles say of them, the latest ones
         self._record_path = _record_path(record, self.path)
         saved = _saved_record(record, self._record_path)
-        self._earlier_costs = Costs() if saved is None else saved.costs
+        self._earlier_record = saved
         try:
             self._core = _core.Model.load(
                 os.fspath(path),
@@ -278,8 +278,13 @@ class Model:
             raise InvalidRequestError("save_record needs a path, or a model that was loaded with record=True")
         pager = self._core.experts
         if pager is not None:
-            rates = np.array(pager.profile(), np.float32).reshape(pager.n_layers, pager.n_experts)
-            save_record(target, ExpertRecord(rates, Costs(**pager.costs).completed_by(self._earlier_costs)))
+            save_record(target, self._record_of(pager))
+
+    def _record_of(self, pager: _core.ExpertPager) -> ExpertRecord:
+        n_steps, shape = pager.stats["steps"], (pager.n_layers, pager.n_experts)
+        rates, reuse = (np.array(values, np.float32).reshape(shape) for values in (pager.profile(), pager.reuse()))
+        record = ExpertRecord(rates, Costs(**pager.costs), n_steps, reuse)
+        return record if self._earlier_record is None else record.going_on_from(self._earlier_record, n_steps)
 
     # Running it.
 

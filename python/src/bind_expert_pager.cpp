@@ -136,6 +136,10 @@ void bind_expert_pager(nb::module_& m) {
           },
           "Waits until every expert that has room is in memory.")
       .def("profile", &ExpertPager::profile, "Uses per step, [n_layers * n_experts].")
+      .def_prop_ro_static(
+          "profile_steps", [](nb::handle) { return kProfileSteps; }, "What a loaded profile weighs, in steps.")
+      .def("reuse", &ExpertPager::reuse,
+           "Shares of each layer's uses by how many others were used since, [n_layers * n_experts].")
       .def("start_trace", &ExpertPager::start_trace)
       .def("take_trace", [](ExpertPager& pager) { return std::make_shared<RoutingTrace>(pager.take_trace()); });
 }

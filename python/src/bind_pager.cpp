@@ -12,6 +12,7 @@
 
 #include "cpp/base/error.h"
 #include "cpp/experts/cache_simulation.h"
+#include "cpp/experts/reuse_meter.h"
 #include "cpp/experts/slot_layout.h"
 #include "cpp/io/direct_access.h"
 #include "python/src/bindings.h"
@@ -117,6 +118,27 @@ nb::tuple trace_arrays(const RoutingTrace& trace) {
                         nb::ndarray<nb::numpy, int32_t>(experts->data(), {experts->size()}, experts_owner));
 }
 
+// What a pager that ran the first steps would record of them: rates and reuse, each [n_layers * n_experts].
+nb::tuple use_of_steps(const RoutingTrace& trace, int64_t n_steps) {
+  const int64_t n = std::clamp<int64_t>(n_steps, 0, trace.n_steps());
+  const auto n_experts = static_cast<size_t>(trace.n_experts());
+  std::vector<float> rates(static_cast<size_t>(trace.n_layers()) * n_experts, 0.0f);
+  std::vector<float> reuse;
+  ReuseMeter meter(std::vector<int32_t>(static_cast<size_t>(trace.n_layers()), trace.n_experts()));
+  for (int32_t layer = 0; layer < trace.n_layers(); ++layer) {
+    for (int64_t step = 0; step < n; ++step) {
+      const auto used = trace.experts(step, layer);
+      for (const int32_t e : used) {
+        rates[static_cast<size_t>(layer) * n_experts + static_cast<size_t>(e)] += 1.0f / static_cast<float>(n);
+      }
+      meter.use(layer, used);
+    }
+    const std::vector<float> shares = meter.shares(layer);
+    reuse.insert(reuse.end(), shares.begin(), shares.end());
+  }
+  return nb::make_tuple(rates, reuse);
+}
+
 void bind_pager(nb::module_& m) {
   nb::class_<RoutingTrace>(m, "RoutingTrace", "Which experts each layer of each step used.")
       .def_static("of_tokens", &trace_of_tokens, "ids"_a, "n_experts"_a,
@@ -124,6 +146,9 @@ void bind_pager(nb::module_& m) {
       .def_static("of_steps", &trace_of_steps, "begin"_a, "experts"_a, "n_layers"_a, "n_experts"_a,
                   "Entry i, layer i % n_layers of step i // n_layers, is experts[begin[i]:begin[i + 1]].")
       .def("arrays", &trace_arrays, "(begin int64, experts int32), as of_steps takes them.")
+      .def(
+          "use", &use_of_steps, "n_steps"_a,
+          "(rates, reuse) of the first steps, each [n_layers * n_experts], as ExpertPager.profile and reuse give them.")
       .def_prop_ro("n_steps", &RoutingTrace::n_steps)
       .def_prop_ro("n_layers", &RoutingTrace::n_layers)
       .def_prop_ro("n_experts", &RoutingTrace::n_experts);

@@ -49,21 +49,25 @@ LAYERS = [LayerSlots(10, 1000, 900)] * 4
 
 def test_predictions_by_hand() -> None:
     costs = Costs(read_bytes_per_second=9e4, run_base_seconds=0.001, run_row_seconds=0.0, step_seconds=0.02)
-    half = predict(LAYERS, 20_000, 2, None, costs)
+    nothing = np.zeros((4, 10), np.float32)
+    half = predict(LAYERS, 20_000, 2, ExpertRecord(nothing, costs))
     assert (half.ram_bytes, half.resident_share, half.hit_rate) == (20_000, 0.5, 0.5)
     assert half.read_bytes_per_token == 4 * 2 * 0.5 * 900
     # Of 20 ms running experts takes 8; reading 3,600 bytes takes 40.
     assert half.tokens_per_second == pytest.approx(1 / (0.012 + 0.04))
-    everything = predict(LAYERS, 10**9, 2, None, costs)
+    everything = predict(LAYERS, 10**9, 2, ExpertRecord(nothing, costs))
     assert (everything.read_bytes_per_token, everything.tokens_per_second) == (0, pytest.approx(50))
     rates = np.zeros((4, 10), np.float32)
     rates[:, :3] = 0.6
     rates[:, 3:5] = 0.1
-    hot = predict(LAYERS, 12_000, 2, rates, costs)
+    hot = predict(LAYERS, 12_000, 2, ExpertRecord(rates, costs, n_steps=10_000))
     assert hot.hit_rate == pytest.approx(0.9)
-    assert predict(LAYERS, 20_000, 2, None, Costs()).tokens_per_second is None
+    reuse = np.tile(np.array([0.5, 0.4, 0.06, 0.04] + [0] * 6, np.float32), (4, 1))
+    assert predict(LAYERS, 12_000, 2, ExpertRecord(rates, costs, 10_000, reuse)).hit_rate == pytest.approx(0.96)
+    assert predict(LAYERS, 20_000, 2, ExpertRecord(np.ones((3, 10), np.float32), costs)).hit_rate == 0.5
+    assert predict(LAYERS, 20_000, 2, None).tokens_per_second is None
     with pytest.raises(OutOfMemoryError):
-        predict(LAYERS, 999, 2, None, costs)
+        predict(LAYERS, 999, 2, None)
 
 
 def test_inspect_predicts_from_the_record(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -411,6 +412,7 @@ def test_a_record_makes_the_next_start_warm(tmp_path: Path, tiny: Tiny, monkeypa
     for layer in range(2):
         used[layer, ids[layer]] = True
     assert ((saved.rates > 0) == used).all()
+    assert saved.n_steps == model.experts["steps"]
     warm = Model(path, ram=size, record=True)
     warm.load_experts()
     resident = warm._core.experts.states == 2
@@ -430,10 +432,55 @@ def test_a_short_run_keeps_what_longer_ones_measured(tmp_path: Path, tiny: Tiny)
     assert now == Costs(1e9, 2e-4, 0.0, 0.01, 5.0)
 
 
+def test_a_record_says_how_much_it_saw(tmp_path: Path, tiny: Tiny) -> None:
+    path, target = tiny(**SPEC), tmp_path / "r.json"
+    model = Model(path, record=target)
+    model._core.experts.start_trace()
+    model.generate([1, 2, 3], max_tokens=20, ignore_eos=True)
+    rates, reuse = model._core.experts.take_trace().use(100)
+    model.save_record()
+    first = load_record(target)
+    assert first is not None and first.reuse is not None
+    assert first.n_steps == model.experts["steps"] == 20
+    np.testing.assert_allclose(first.rates.ravel(), rates, rtol=1e-5)
+    np.testing.assert_array_equal(first.reuse.ravel(), np.array(reuse, np.float32))
+    Model(path, record=target).save_record()  # nothing was run: nothing more is known
+    same = load_record(target)
+    assert same is not None and same.n_steps == first.n_steps
+    again = Model(path, record=target)
+    again.generate([4, 5], max_tokens=31, ignore_eos=True)
+    again.save_record()
+    both = load_record(target)
+    assert both is not None and both.reuse is not None
+    # 31 steps, and 20 that weigh as 64: between what each says alone and what both would.
+    assert both.n_steps == pytest.approx(95**2 / (31 + 64**2 / 20))
+    np.testing.assert_allclose(both.reuse.sum(axis=1), 1, rtol=1e-5)
+    assert np.abs(both.reuse - first.reuse).max() > 0.001
+
+
+def test_records_of_earlier_versions(tmp_path: Path, tiny: Tiny) -> None:
+    target = tmp_path / "r.json"
+    rates = np.full((2, 8), 0.25, np.float32)
+    save_record(target, ExpertRecord(rates, Costs(1e9), 7.0, rates))
+    body = json.loads(target.read_text())
+    for name in ("n_steps", "reuse", "reuse_crc32"):
+        del body[name]
+    target.write_text(json.dumps(body))
+    old = load_record(target)
+    assert old is not None
+    assert (old.n_steps, old.reuse, old.costs) == (64.0, None, Costs(1e9))
+    model = Model(tiny(**SPEC), record=target)
+    model.generate([1, 2, 3], max_tokens=8, ignore_eos=True)
+    model.save_record()
+    new = load_record(target)
+    assert new is not None and new.reuse is not None
+
+
 def test_damaged_and_foreign_records(tmp_path: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXPERTREE_CACHE", str(tmp_path))
     path = tiny(**SPEC)
-    good = ExpertRecord(np.ones((2, 8), np.float32), Costs(1e9, 1e-4, 1e-5, 0.01))
+    ones = np.ones((2, 8), np.float32)
+    good = ExpertRecord(ones, Costs(1e9, 1e-4, 1e-5, 0.01), 44.0, 2 * ones)
     target = tmp_path / "r.json"
     save_record(target, good)
     text = target.read_text()
@@ -445,6 +492,11 @@ def test_damaged_and_foreign_records(tmp_path: Path, tiny: Tiny, monkeypatch: py
         text[:-20],
         text.replace('"n_layers": 2', '"n_layers": 4'),
         text.replace("AAC", "AAD", 1),
+        text.replace("AAAAQAAA", "AAAAQBAA", 1),  # of the reuse
+        text.replace('"n_steps": 44.0', '"n_steps": -1'),
+        text.replace('"n_steps": 44.0', '"n_steps": "many"'),
+        text.replace('"n_steps": 44.0', '"n_steps": NaN'),
+        text.replace('"reuse_crc32"', '"crc"'),
     ):
         target.write_text(bad)
         with pytest.raises(expertree.ModelFormatError, match=r"r\.json"):
