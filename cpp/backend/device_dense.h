@@ -53,11 +53,11 @@ class DeviceDense {
   // The same of down . unit(gate . x, up . x).
   virtual void feed_forward(int32_t gate, int32_t up, int32_t down) = 0;
   // Attention of layer `layer` of the plan's; of a call that does nothing else. The outputs: [n_rows][n_embd], then the
-  // rows' keys and values as they lie in their cells, [n_rows][k_width] and [n_rows][v_width].
+  // rows' keys and values before they were rounded into their cells, [n_rows][k_width] and [n_rows][v_width].
   virtual void attention(int32_t layer, const DeviceAttentionRows& rows) = 0;
-  // Fills n cells of a layer from `cell` on: keys [n][k_width], values [n][v_width], which have been read when this
-  // returns. Later calls find them.
-  virtual void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) = 0;
+  // Fills n cells of a layer from `cell` on: keys [n][n_kv_heads][key_bytes], values likewise, in the formats of the
+  // layer, which have been read when this returns. Later calls find them.
+  virtual void put_cells(int32_t layer, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) = 0;
   // Ends the call: all its outputs, there until the next begin().
   virtual const float* wait() = 0;
 

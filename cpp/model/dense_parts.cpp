@@ -63,7 +63,8 @@ void add_part(const DensePart& part, DeviceDensePlan* plan) {
 
 void add_attention(const DenseModel& model, int64_t layer, int32_t first, DeviceDensePlan* plan) {
   const HyperParameters& h = model.h;
-  plan->attention.push_back(device_attention(h, model.weights.layers[static_cast<size_t>(layer)], layer, first));
+  plan->attention.push_back(
+      device_attention(h, model.weights.layers[static_cast<size_t>(layer)], layer, first, model.types));
   const DeviceAttentionLayer& a = plan->attention.back();
   grow(&plan->max_outputs, plan->max_rows * (h.n_embd + a.k_width() + a.v_width()));
   plan->n_cells = model.n_cells;
@@ -135,7 +136,7 @@ DensePlan place_parts(const Device& device, const DenseModel& model, std::span<c
   for (size_t p = 0; p < parts.size(); ++p) {
     const int64_t layer = parts[p].layer;
     if (parts[p].kind != Kind::kAttention || plan.first[p] < 0) continue;
-    if (!why_not_attention(model.h, layer, model.types).empty()) continue;
+    if (!why_not_attention(model.h, layer).empty()) continue;
     DeviceDensePlan with = plan.device;
     add_attention(model, layer, plan.first[p], &with);
     const uint64_t bytes = device.dense_bytes(with);

@@ -151,7 +151,7 @@ class Forward {
   std::vector<int32_t> first_seen_;  // [n]
   std::vector<float> query_scales_;  // [n]
   std::vector<CellFill> fills_;      // cells that the device lacks, one entry a piece
-  std::vector<float> filled_;        // keys and values of all of them
+  std::vector<std::byte> filled_;    // keys and values of all of them
   Activations attended_;          // [n][n_heads * head_dim_v]
   Activations compressed_;        // latent attention: [n][q_rank], then [n * n_heads][n_nope]
   Activations latent_values_;     // [n * n_heads][kv_rank]

@@ -23,12 +23,12 @@ struct ProductStats {
   bool is_lost = false;  // the device failed and is left alone
 };
 
-// Cells of a layer that a device lacks: keys [n][k_width], values [n][v_width].
+// Cells of a layer that a device lacks, as the CPU keeps them: keys and values [n][n_kv_heads][row bytes].
 struct CellFill {
   int64_t cell;  // in the pool
   int64_t n;
-  const float* keys;
-  const float* values;
+  const std::byte* keys;
+  const std::byte* values;
 };
 
 // One thread at a time; stats() from any.

@@ -40,11 +40,6 @@ struct Rope {
 };
 cudaError_t launch_rope(const Rope& args, int64_t n_rows, cudaStream_t stream);
 
-// dst[cells[r]][.] = x[r][.], the plane of one KV head after the other: dst + head * dst_head_stride.
-cudaError_t launch_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim,
-                               const int32_t* cells, int64_t n_rows, float* dst, int64_t dst_head_stride,
-                               cudaStream_t stream);
-
 enum class RouterGating : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSigmoidOfChosen };
 
 struct Router {

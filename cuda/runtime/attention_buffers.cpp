@@ -15,6 +15,17 @@ int64_t scratch_bytes(const DeviceAttentionLayer& layer, const DeviceDensePlan& 
   return attention_scratch_limit(a, plan.max_rows);
 }
 
+// Of all KV heads and cells.
+CacheCells take_cells(DType dtype, int64_t n_kv_heads, int64_t head_dim, int64_t n_cells, Carver* carver) {
+  const int64_t stride = cell_stride(dtype, head_dim);
+  const int64_t n = n_kv_heads * n_cells * stride;
+  return {.dtype = dtype,
+          .elements = carver->take(n * element_bytes(dtype)),
+          .scales = dtype == DType::kQ8_0 ? carver->take<uint16_t>(n / 32) : nullptr,
+          .head_stride = n_cells * stride,
+          .cell_stride = stride};
+}
+
 }  // namespace
 
 AttentionTables AttentionTables::take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_tails) {
@@ -58,8 +69,8 @@ AttentionDevice::AttentionDevice(const DeviceDensePlan& plan, const bool (&forms
     if (shape.q_norm != nullptr) layer.q_norm = carver->take<float>(shape.q_norm_size());
     if (shape.k_norm != nullptr) layer.k_norm = carver->take<float>(shape.k_norm_size());
     if (shape.sinks != nullptr) layer.sinks = carver->take<float>(shape.n_heads);
-    layer.keys = carver->take<float>(plan.n_cells * shape.k_width());
-    layer.values = carver->take<float>(plan.n_cells * shape.v_width());
+    layer.keys = take_cells(shape.keys, shape.n_kv_heads, shape.head_dim_k, plan.n_cells, carver);
+    layer.values = take_cells(shape.values, shape.n_kv_heads, shape.head_dim_v, plan.n_cells, carver);
     layers.push_back(layer);
   }
 }

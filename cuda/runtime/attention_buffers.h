@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpp/backend/device_dense.h"
+#include "cuda/kernels/cache_cells.h"
 #include "cuda/runtime/formats.h"
 #include "cuda/runtime/owned.h"
 
@@ -33,8 +34,8 @@ struct AttentionDevice {
     float* q_norm = nullptr;
     float* k_norm = nullptr;
     float* sinks = nullptr;
-    float* keys = nullptr;    // [n_kv_heads][n_cells][head_dim_k]
-    float* values = nullptr;  // [n_kv_heads][n_cells][head_dim_v]
+    CacheCells keys;
+    CacheCells values;
   };
   AttentionDevice(const DeviceDensePlan& plan, const bool (&forms)[kRowForms], Carver* carver);
 

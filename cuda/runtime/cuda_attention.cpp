@@ -9,6 +9,17 @@
 #include "cuda/runtime/cuda_dense.h"
 
 namespace expertree::cuda {
+namespace {
+
+// The cells of a sequence, whose first is `base`.
+CacheCells from_cell(CacheCells cells, int64_t base) {
+  const int64_t at = base * cells.cell_stride;
+  cells.elements = static_cast<std::byte*>(cells.elements) + at * element_bytes(cells.dtype);
+  if (cells.scales != nullptr) cells.scales += at / 32;
+  return cells;
+}
+
+}  // namespace
 
 void CudaDense::upload(float* to, const float* from, int64_t n) {
   if (to == nullptr) return;
@@ -78,25 +89,13 @@ void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& he
   CUDA_CHECK(launch_rope(rope, n_rows_, stream_.get()));
 }
 
-void CudaDense::store_cells(int32_t number, const int32_t* cells, int64_t n, const float* keys, const float* values) {
-  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
-  const AttentionDevice::Layer& to = attention_.layers[static_cast<size_t>(number)];
-  CUDA_CHECK(launch_store_cells(keys, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, cells, n, to.keys,
-                                plan_.n_cells * layer.head_dim_k, stream_.get()));
-  CUDA_CHECK(launch_store_cells(values, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, cells, n, to.values,
-                                plan_.n_cells * layer.head_dim_v, stream_.get()));
-}
-
 void CudaDense::attend(int32_t number, const DeviceAttentionRows& rows, const AttentionTables& tables) {
   const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
   const AttentionDevice::Layer& there = attention_.layers[static_cast<size_t>(number)];
   for (const DeviceAttentionRun& run : rows.runs) {
     const TreeAttention args{.q = attention_.q + run.row * layer.q_width(),
-                             .k = there.keys + run.base * layer.head_dim_k,
-                             .v = there.values + run.base * layer.head_dim_v,
-                             .k_head_stride = plan_.n_cells * layer.head_dim_k,
-                             .v_head_stride = plan_.n_cells * layer.head_dim_v,
-                             .v_cell_stride = layer.head_dim_v,
+                             .k = from_cell(there.keys, run.base),
+                             .v = from_cell(there.values, run.base),
                              .n_heads = layer.n_heads,
                              .n_kv_heads = layer.n_kv_heads,
                              .head_dim_k = layer.head_dim_k,
@@ -142,7 +141,10 @@ void CudaDense::attention(int32_t number, const DeviceAttentionRows& rows) {
     CUDA_CHECK(launch_rms_norm(v, layer.head_dim_v, nullptr, nullptr, layer.eps, n_rows_ * layer.n_kv_heads,
                                layer.head_dim_v, v, layer.head_dim_v, stream));
   }
-  store_cells(number, tables.cells, n_rows_, k, v);
+  CUDA_CHECK(launch_store_cells(k, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, tables.cells, n_rows_,
+                                there.keys, stream));
+  CUDA_CHECK(launch_store_cells(v, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, tables.cells, n_rows_,
+                                there.values, stream));
   attend(number, rows, tables);
   if (layer.gate >= 0) {
     CUDA_CHECK(
@@ -155,20 +157,20 @@ void CudaDense::attention(int32_t number, const DeviceAttentionRows& rows) {
   CUDA_CHECK(cudaEventRecord(done_.get(), stream));
 }
 
-void CudaDense::put_cells(int32_t number, int64_t cell, int64_t n, const float* keys, const float* values) {
+void CudaDense::put_cells(int32_t number, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) {
   const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
-  const int64_t k_width = layer.k_width(), v_width = layer.v_width();
+  const AttentionDevice::Layer& to = attention_.layers[static_cast<size_t>(number)];
+  const int64_t key = layer.n_kv_heads * layer.key_bytes(), value = layer.n_kv_heads * layer.value_bytes();
   const int64_t step = sizes_.load_bytes / cell_row_bytes(layer);
   for (int64_t at = 0; at < n; at += step) {
     const int64_t rows = std::min(step, n - at);
-    auto* floats = reinterpret_cast<float*>(load_buffer());
-    std::copy_n(keys + at * k_width, rows * k_width, floats);
-    std::copy_n(values + at * v_width, rows * v_width, floats + rows * k_width);
-    auto* cells = reinterpret_cast<int32_t*>(floats + rows * (k_width + v_width));
-    for (int64_t i = 0; i < rows; ++i) cells[i] = static_cast<int32_t>(cell + at + i);
-    const auto* there = reinterpret_cast<const float*>(send_buffer(rows * cell_row_bytes(layer)));
-    store_cells(number, reinterpret_cast<const int32_t*>(there + rows * (k_width + v_width)), rows, there,
-                there + rows * k_width);
+    std::byte* buffer = load_buffer();
+    std::copy_n(keys + at * key, rows * key, buffer);
+    std::copy_n(values + at * value, rows * value, buffer + rows * key);
+    const std::byte* there = send_buffer(rows * (key + value));
+    CUDA_CHECK(launch_copy_cells(there, layer.key_bytes(), layer.n_kv_heads, cell + at, rows, to.keys, stream_.get()));
+    CUDA_CHECK(launch_copy_cells(there + rows * key, layer.value_bytes(), layer.n_kv_heads, cell + at, rows, to.values,
+                                 stream_.get()));
   }
 }
 

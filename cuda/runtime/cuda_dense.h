@@ -24,7 +24,7 @@ class CudaDense final : public DeviceDense {
   void product(int32_t matrix) override;
   void feed_forward(int32_t gate, int32_t up, int32_t down) override;
   void attention(int32_t layer, const DeviceAttentionRows& rows) override;
-  void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) override;
+  void put_cells(int32_t layer, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) override;
   const float* wait() override;
   bool recover() noexcept override;
 
@@ -58,7 +58,6 @@ class CudaDense final : public DeviceDense {
   AttentionTables upload_tables(const DeviceAttentionRows& rows);
   void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
                      int64_t n_pairs);
-  void store_cells(int32_t layer, const int32_t* cells, int64_t n, const float* keys, const float* values);
   void attend(int32_t layer, const DeviceAttentionRows& rows, const AttentionTables& tables);
   // The place of [n_rows][rows] further outputs.
   float* take_outputs(int64_t rows);

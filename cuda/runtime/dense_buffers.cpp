@@ -25,8 +25,7 @@ DenseSizes::DenseSizes(const DeviceDensePlan& plan) {
 }
 
 int64_t cell_row_bytes(const DeviceAttentionLayer& layer) {
-  return (layer.k_width() + layer.v_width()) * static_cast<int64_t>(sizeof(float)) +
-         static_cast<int64_t>(sizeof(int32_t));
+  return layer.n_kv_heads * (layer.key_bytes() + layer.value_bytes());
 }
 
 DenseDevice::DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {

@@ -8,7 +8,7 @@ from ctypes import c_float, c_int64
 import numpy as np
 import pytest
 from expertree._core import _testing
-from kernels import GATINGS, CudaError, ResidualNorm, Rope, Router, call, device
+from kernels import GATINGS, CacheCells, CudaError, Device, ResidualNorm, Rope, Router, call, device, put_cells
 from weights import assert_same_bits, random_rows
 
 EPS = 1e-5
@@ -94,21 +94,40 @@ def test_rope(head_dim: int, n_pairs: int, consecutive: bool, order: str) -> Non
         assert_same_bits(got, want)
 
 
-def test_cells(order: str) -> None:
+def contents(on: Device, cells: CacheCells, head_dim: int) -> list[np.ndarray]:
+    """Elements and scales of 9 cells of 3 heads; bits."""
+    stride = cells.cell_stride
+    types = {0: np.uint32, 1: np.uint16, 8: np.int8}
+    elements = on.get(cells.elements, (3, 10, stride), types[cells.dtype])
+    if not cells.scales:
+        return [elements[:, :9, :head_dim]]
+    return [elements[:, :9], on.get(cells.scales, (3, 10, stride // 32), np.uint16)[:, :9]]
+
+
+@pytest.mark.parametrize("type_name", ["F32", "F16", "Q8_0"])
+def test_cells(type_name: str, order: str) -> None:
+    """What rounds rows on the device and what copies rows that the CPU has rounded leave the same cells."""
     rng = np.random.default_rng(0)
     n_heads, head_dim, n_cells = 3, 100, 9
     x = random_rows(rng, 4, 320)
-    cells = np.array([7, 0, 3, 8], np.int32)
-    want = random_rows(rng, n_heads * n_cells, head_dim).reshape(n_heads, n_cells, head_dim)
+    x[0, :32] = 0.0
+    x[1, :32] *= np.float32(1e-38)  # too small for a scale
+    x[2, 32:64] = np.float32(2**-14) * rng.integers(-8, 9, 32).astype(np.float32)  # ties of int8, small halves
+    numbers = np.array([7, 0, 3, 8], np.int32)
+    heads = x[:, :300].reshape(4, n_heads, head_dim)
     with device() as on:
-        p = on.put(want)
+        stored, copied = (put_cells(on, type_name, np.zeros((n_heads, n_cells, head_dim), np.float32)) for _ in "ab")
         on.run(
-            "store_cells", on.put(x), c_int64(320), n_heads, head_dim, on.put(cells), c_int64(4), p,
-            c_int64(n_cells * head_dim),
-        )  # fmt: skip
-        got = on.get(p, want.shape)
-    want[:, cells] = x[:, :300].reshape(4, n_heads, head_dim).transpose(1, 0, 2)
-    assert_same_bits(got, want)
+            "store_cells", on.put(x), c_int64(320), n_heads, head_dim, on.put(numbers), c_int64(4), ctypes.byref(stored)
+        )
+        for row, cell in enumerate(numbers):
+            encoded = _testing.write_cache_rows("scalar", type_name.lower(), heads[row].copy())
+            on.run(
+                "copy_cells", on.put(encoded), c_int64(encoded.shape[1]), n_heads, c_int64(int(cell)), c_int64(1),
+                ctypes.byref(copied),
+            )  # fmt: skip
+        for one, other in zip(contents(on, stored, head_dim), contents(on, copied, head_dim), strict=True):
+            assert np.array_equal(one, other)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -58,7 +58,8 @@ bool Forward::attention_on_device(const Chunk& chunk, int64_t layer) {
 // What the sequences have and the device lacks.
 void Forward::gather_cells(const Chunk& chunk, int64_t layer) {
   const LayerParameters& p = h_.layer(layer);
-  const int64_t k_width = p.n_kv_heads * p.head_dim_k, v_width = p.n_kv_heads * p.head_dim_v;
+  const CacheTypes types = m_.cache_types();
+  const int64_t key = cache_row_bytes(types.keys, p.head_dim_k), value = cache_row_bytes(types.values, p.head_dim_v);
   fills_.clear();
   int64_t n_all = 0;
   for (const Piece& piece : chunk.pieces) {
@@ -69,25 +70,23 @@ void Forward::gather_cells(const Chunk& chunk, int64_t layer) {
     fills_.push_back({there.base() + begin, end - begin, nullptr, nullptr});
     n_all += end - begin;
   }
-  fit(&filled_, static_cast<size_t>(n_all * (k_width + v_width)));
-  float* to = filled_.data();
+  fit(&filled_, static_cast<size_t>(n_all * p.n_kv_heads * (key + value)));
+  std::byte* to = filled_.data();
   for (size_t i = 0; i < fills_.size(); ++i) {
     CellFill& fill = fills_[i];
     const SequenceState& state = *chunk.pieces[i].pass.state;
     const int64_t begin = fill.cell - state.device_cells()->base();
-    float* keys = to;
-    float* values = to + fill.n * k_width;
-    backend_.for_rows(fill.n, k_width + v_width, [&](int64_t c) {
+    std::byte* keys = to;
+    std::byte* values = to + fill.n * p.n_kv_heads * key;
+    backend_.for_rows(fill.n, p.n_kv_heads * (p.head_dim_k + p.head_dim_v), [&](int64_t c) {
       for (int64_t head = 0; head < p.n_kv_heads; ++head) {
-        std::copy_n(reinterpret_cast<const float*>(state.key(layer, head, begin + c)), p.head_dim_k,
-                    keys + c * k_width + head * p.head_dim_k);
-        std::copy_n(reinterpret_cast<const float*>(state.value(layer, head, begin + c)), p.head_dim_v,
-                    values + c * v_width + head * p.head_dim_v);
+        std::copy_n(state.key(layer, head, begin + c), key, keys + (c * p.n_kv_heads + head) * key);
+        std::copy_n(state.value(layer, head, begin + c), value, values + (c * p.n_kv_heads + head) * value);
       }
     });
     fill.keys = keys;
     fill.values = values;
-    to = values + fill.n * v_width;
+    to = values + fill.n * p.n_kv_heads * value;
   }
 }
 
