@@ -1,5 +1,4 @@
-// The part of the device seam (device.h) for attention as a whole: rows of a layer's input in, rows of its output out, with
-// keys and values kept in the device's memory.
+// The part of the device seam (device.h) for attention as a whole, with keys and values kept in the device's memory.
 //
 // Cells are numbered through one pool. A sequence has a range of them, the same one in every layer.
 #pragma once

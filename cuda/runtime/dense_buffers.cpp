@@ -18,9 +18,11 @@ DenseSizes::DenseSizes(const DeviceDensePlan& plan) {
     if (w.bias != nullptr) load_bytes = std::max(load_bytes, w.rows * static_cast<int64_t>(sizeof(float)));
     if (row_form(w.dtype) >= 0) forms[row_form(w.dtype)] = true;
   }
-  for (const DeviceAttentionLayer& layer : plan.attention) {
-    const auto vector_bytes = static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(layer.q_width(), layer.n_heads);
-    load_bytes = std::max({load_bytes, vector_bytes, cell_row_bytes(layer)});
+  for (DeviceBlock block : plan.blocks) {
+    for (const DeviceBlock::Vector& vector : block.vectors()) {
+      load_bytes = std::max(load_bytes, vector.n * static_cast<int64_t>(sizeof(float)));
+    }
+    load_bytes = std::max(load_bytes, cell_row_bytes(block.attention));
   }
 }
 

@@ -1,7 +1,6 @@
 // Random calls of dense products and of attention, for sanitizers.
 //
 //   expertree_cuda_dense SEED [WAIT]     status 1 if an output is wrong; WAIT: the number of one that is left out
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,8 +24,10 @@ constexpr int64_t kWidth = 64, kFf = 32, kRows = 3;
 // Three times what a loading buffer holds.
 constexpr int64_t kTallRows = 3 * (int64_t{4} << 20) / (kWidth * 4);
 constexpr int64_t kCells = 40;
-enum { kGate, kUp, kDown, kQuery, kTall, kMatrices };
-// A feed-forward part and a product, a product, the tall one, attention over cells of each format.
+enum { kGate, kUp, kDown, kQuery, kRouter, kTall, kMatrices };
+constexpr int32_t kExperts = 8;
+// A feed-forward part and a product, a product, the tall one, blocks: with a feed-forward part, with a router, with neither,
+// over cells of each format.
 enum { kUnit, kOne, kPieces, kAttend, kAttendHalf, kAttendInt8, kKinds };
 constexpr DType kCellTypes[] = {DType::kF32, DType::kF16, DType::kQ8_0};
 constexpr int kHeads = 4, kHeadDim = kWidth / kHeads;
@@ -34,7 +35,8 @@ constexpr int kHeads = 4, kHeadDim = kWidth / kHeads;
 class Trace {
  public:
   explicit Trace(unsigned seed) : random_(seed) {
-    const int64_t shapes[kMatrices][2] = {{kFf, kWidth}, {kFf, kWidth}, {kWidth, kFf}, {kWidth, kWidth}};
+    const int64_t shapes[kMatrices][2] = {
+        {kFf, kWidth}, {kFf, kWidth}, {kWidth, kFf}, {kWidth, kWidth}, {kExperts, kWidth}};
     for (int m = 0; m < kTall; ++m) {
       plan_.matrices.push_back({DType::kF32, shapes[m][0], shapes[m][1], 1.0f, m == kQuery ? bias_ : nullptr});
     }
@@ -42,16 +44,28 @@ class Trace {
     plan_.max_rows = kRows;
     plan_.max_k = kWidth;
     plan_.max_hidden = kFf;
-    plan_.max_outputs = kTallRows + kRows * 4 * kWidth;
-    DeviceAttentionLayer attention;
+    plan_.max_outputs = kTallRows + kRows * 8 * kWidth;
+    DeviceBlock block;
+    block.n_embd = kWidth;
+    block.attention_norm = {bias_, bias_};
+    block.post_attention_norm = block.feed_forward_norm.weight = bias_;
+    DeviceAttentionLayer& attention = block.attention;
     attention.q = attention.k = attention.v = attention.output = kQuery;
     attention.n_heads = attention.n_kv_heads = kHeads;
     attention.head_dim_k = attention.head_dim_v = kHeadDim;
     attention.scale = 0.25f;
     for (const DType type : kCellTypes) {
       attention.keys = attention.values = type;
-      plan_.attention.push_back(attention);
+      plan_.blocks.push_back(block);
     }
+    plan_.blocks[0].gate = kGate;
+    plan_.blocks[0].up = kUp;
+    plan_.blocks[0].down = kDown;
+    DeviceRouter& router = plan_.blocks[1].router;
+    router.matrix = kRouter;
+    router.own_norm = true;
+    router.n_experts = kExperts;
+    router.n_used = 2;
     plan_.n_cells = kCells;
     plan_.max_pairs = 2;
     plan_.max_tails = kRows;
@@ -104,8 +118,10 @@ class Trace {
     if (kind >= kAttend) attend(device, kind - kAttend);
     if (kind == kUnit || kind == kOne) device->product(kQuery);
     const float* outputs = device->wait();
-    constexpr int64_t kSizes[] = {2 * kRows * kWidth, kRows * kWidth, kTallRows, 3 * kRows * kWidth};
-    return {outputs, outputs + kSizes[std::min<int>(kind, kAttend)]};
+    constexpr int64_t kSizes[] = {2 * kRows * kWidth, kRows * kWidth, kTallRows};
+    const int64_t size =
+        kind < kAttend ? kSizes[kind] : plan_.blocks[static_cast<size_t>(kind - kAttend)].outputs(kRows).size;
+    return {outputs, outputs + size};
   }
 
   // Rows of a tree behind a past of 33 cells, which comes anew.
@@ -120,7 +136,7 @@ class Trace {
     const void* past[] = {past_, past_halves_, past_blocks_};
     const auto* rows = static_cast<const std::byte*>(past[layer]);
     device->put_cells(layer, 0, kPast, rows, rows);
-    device->attention(layer, {2, kAngles, kAngles, nullptr, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
+    device->block(layer, {2, kAngles, kAngles, nullptr, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
   }
 
   std::mt19937 random_;

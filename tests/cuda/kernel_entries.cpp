@@ -74,8 +74,8 @@ ENTRY int et_gated_unit(int unit, const float* gate, const float* up, int64_t n,
 }
 
 ENTRY int et_rms_norm(const float* x, int64_t x_stride, const float* w, const float* bias, float eps, int64_t n_rows,
-                      int64_t n, float* y, int64_t y_stride, cudaStream_t stream) {
-  return launch_rms_norm(x, x_stride, w, bias, eps, n_rows, n, y, y_stride, stream);
+                      int64_t n, float* y, int64_t y_stride, int centred, cudaStream_t stream) {
+  return launch_rms_norm(x, x_stride, w, bias, eps, n_rows, n, y, y_stride, stream, centred != 0);
 }
 ENTRY int et_residual_norm(const ResidualNorm* args, int64_t n_rows, int64_t n, cudaStream_t stream) {
   return launch_residual_norm(*args, n_rows, n, stream);

@@ -353,6 +353,15 @@ TABLE = [
         "residual",
     ),
     Mutation(
+        "mean of one element too few",
+        "rms_norm.cu",
+        "*mean = __fdiv_rn(sum, static_cast<float>(n))",
+        "*mean = __fdiv_rn(sum, static_cast<float>(n - 1))",
+        ("rms_norm.cu",),
+        ROWS,
+        "norm",
+    ),
+    Mutation(
         "sine of the wrong sign",
         "rope.cu",
         "__fadd_rn(__fmul_rn(x1, c), __fmul_rn(x0, s))",

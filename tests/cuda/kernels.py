@@ -160,6 +160,7 @@ class ResidualNorm(ctypes.Structure):
         ("bias", c_void_p),
         ("eps", c_float),
         ("normed", c_void_p),
+        ("centred", c_bool),
     ]
 
 

@@ -19,44 +19,61 @@ def rms_norm(x: np.ndarray, w: np.ndarray | None) -> np.ndarray:
     return np.array([_testing.rms_norm("scalar", row, w, EPS) for row in x])
 
 
+def centred(x: np.ndarray) -> np.ndarray:
+    """Rows less their mean, summed as canonical.h, C1 has it."""
+    n = x.shape[1]
+    lanes = np.zeros((16, len(x)), np.float32)
+    for i in range(n):
+        lanes[i % 16] += x[:, i]
+    for half in (8, 4, 2, 1):
+        lanes[:half] += lanes[half : 2 * half]
+    return x - (lanes[0] / np.float32(n))[:, None]
+
+
 @pytest.mark.parametrize("n", [*LENGTHS, 13000])  # the last is longer than what is staged
 def test_rms_norm(n: int, order: str) -> None:
     rng = np.random.default_rng(n)
     x, (w, bias) = random_rows(rng, 3, n), random_rows(rng, 2, n)
-    for weight, added, in_place in ((w, None, False), (None, None, True), (w, bias, True)):
+    for weight, added, in_place, is_layer_norm in (
+        (w, None, False, False), (None, None, True, False), (w, bias, True, False), (w, bias, False, True),
+    ):  # fmt: skip
         with device() as on:
             source = on.put(np.pad(x, ((0, 0), (0, 5))))
             y = source if in_place else on.alloc(3 * (n + 5) * 4)
             on.run(
                 "rms_norm", source, c_int64(n + 5), on.put(weight), on.put(added), c_float(EPS), c_int64(3), c_int64(n),
-                y, c_int64(n + 5),
+                y, c_int64(n + 5), is_layer_norm,
             )  # fmt: skip
             got = on.get(y, (3, n + 5))[:, :n].copy()
-        want = rms_norm(x, weight)
+        want = rms_norm(centred(x) if is_layer_norm else x, weight)
         assert_same_bits(got, want if added is None else want + added, f"n {n}")
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", [*LENGTHS, 13000])
 def test_residual_norm(n: int, order: str) -> None:
     rng = np.random.default_rng(n)
     residual, add = random_rows(rng, 4, n), random_rows(rng, 4, n)
     post, w, bias = random_rows(rng, 3, n)
-    for post_norm, scale, added, normed in (
-        (None, 1.0, None, True),
-        (post, 0.22, None, True),
-        (post, 1.0, bias, True),
-        (None, 0.5, None, False),
+    for post_norm, scale, weight, added, normed, is_layer_norm in (
+        (None, 1.0, w, None, True, False),
+        (post, 0.22, w, None, True, False),
+        (post, 1.0, w, bias, True, False),
+        (None, 0.5, None, None, False, False),
+        (None, 1.0, None, None, True, False),
+        (post, 1.0, w, bias, True, True),
     ):
         part = add if post_norm is None else rms_norm(add, post_norm)
         want = residual + part * np.float32(scale)
         with device() as on:
             p = on.put(residual)
             out = on.alloc(4 * n * 4) if normed else None
-            args = ResidualNorm(p, on.put(add), on.put(post_norm), scale, on.put(w), on.put(added), EPS, out)
+            args = ResidualNorm(
+                p, on.put(add), on.put(post_norm), scale, on.put(weight), on.put(added), EPS, out, is_layer_norm
+            )
             on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(n))
             assert_same_bits(on.get(p, (4, n)), want, f"residual n {n}")
             if out is not None:
-                want = rms_norm(want, w)
+                want = rms_norm(centred(want) if is_layer_norm else want, weight)
                 assert_same_bits(on.get(out, (4, n)), want if added is None else want + added, f"normed n {n}")
 
 

@@ -185,14 +185,16 @@ def test_what_the_cpu_leaves_in_cells_comes_to_the_device(tiny: Tiny) -> None:
             one.commit(np.arange(3, dtype=np.int32))
 
 
-def test_sessions_share_the_cells(tiny: Tiny) -> None:
+@pytest.mark.parametrize("cache_type", ["f32", "f16", "q8_0"])
+def test_sessions_share_the_cells(cache_type: str, tiny: Tiny) -> None:
     """As many as find room have cells; the others attend on the CPU, and have them when room comes."""
     path = tiny(arch="qwen3moe", format="Q8_0")
-    model = OnDevice(path, n_ctx=512)
+    model = OnDevice(path, n_ctx=512, cache_type=cache_type)
     assert model.stats["kv_cells"] == 1024
     first, second = device_session(model, 300), device_session(model, 100)
-    third, reference = device_session(model, 64), cpu_session(path)
-    logits = expected(path)
+    third, reference = device_session(model, 64), cpu_session(path, cache_type=cache_type)
+    logits = reference.evaluate(TOKENS, np.arange(-1, 23, dtype=np.int32))[0]
+    reference.rollback()
     for session in (first, third, second):
         assert same_bits(session.evaluate(TOKENS, np.arange(-1, 23, dtype=np.int32))[0], logits)
         session.commit(np.arange(24, dtype=np.int32))
@@ -244,11 +246,14 @@ def test_what_the_device_does_not_attend_to(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["cudaMemcpyAsync", "cudaEventRecord", "cudaEventSynchronize", "run:kernel", "run:copy"]
+    "call", ["cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord", "cudaEventSynchronize", "run:kernel", "run:copy"]
 )
-def test_a_call_fails(call: str, tiny: Tiny) -> None:
+@pytest.mark.parametrize("arch", ["llama", "qwen3moe"])
+def test_a_call_fails(arch: str, call: str, tiny: Tiny) -> None:
     """The sequence is as it was, with cells moved and without; a lost device takes nothing of it along."""
-    path = tiny(arch="llama", format="Q8_0")
+    if arch == "llama" and call == "cudaMemsetAsync":
+        return  # a model with a router makes it
+    path = tiny(arch=arch, format="Q8_0")
     ids, tree = np.asarray([1, 2, 3, 4], np.int32), np.asarray([-1, 0, 0, 2], np.int32)
     n_failed = 0
     for nth in (1, 2, 3, 5, 8, 13, 21, 34):
@@ -274,7 +279,7 @@ def test_a_call_fails(call: str, tiny: Tiny) -> None:
             library().expertree_emu_clear_faults()
             del session, model
             assert leaks() == ""
-    assert n_failed > 3
+    assert n_failed > (1 if call == "cudaMemsetAsync" else 3)
 
 
 def test_the_memory_that_is_said(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
