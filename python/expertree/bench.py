@@ -1,7 +1,8 @@
 """Speed of a model on this machine, beside what the machine can do and, on request, beside llama.cpp.
 
 A shared machine drifts by a factor of two within an hour. So every figure is the median of interleaved rounds, the
-machine's limits are probed in every round, and a peer runs in the same rounds on the same file.
+machine's limits are probed in every round, and a peer runs in the same rounds on the same file: after each case,
+or, where memory does not hold the model twice, after all of them with the model unloaded (`run_in_turn`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Result:
     bytes_read: weights that a call must read from memory at least, and the KV cache before it; operations: a
     multiply-add counts two. of_read, of_int8: the share of the machine's probed limit that this is. spread: (min, max)
     seconds. cache_types: formats of keys and values. peer_ratio: peer's time over ours, with its 90 % interval over the
-    rounds.
+    rounds, of the better one of the peer's settings, peer_setting.
     """
 
     test: str
@@ -72,6 +73,7 @@ class Result:
     read_gb_per_s: float
     int8_gops: float
     cache_types: tuple[str, str]
+    peer_setting: str | None = None
     peer_tokens_per_second: float | None = None
     peer_ratio: float | None = None
     peer_ratio_interval: tuple[float, float] | None = None
@@ -110,6 +112,47 @@ class Work:
         return 2.0 * (rows * per_row + logit_rows * int(np.prod(self._head.shape)))
 
 
+@dataclass
+class Rounds:
+    """What the rounds of a case gave: seconds per call (decode: per token), the machine's limits (GB/s, GOPS), and the
+    peer's seconds by its settings; and the bytes and operations of a call."""
+
+    times: list[float] = field(default_factory=list)
+    limits: list[tuple[float, float]] = field(default_factory=list)
+    peer: list[dict[str, float]] = field(default_factory=list)
+    bytes_read: float = 0.0
+    operations: float = 0.0
+
+    def result(self, case: Case, cache_types: tuple[str, str]) -> Result:
+        seconds = statistics.median(self.times)
+        rows = 1 if case.test == "decode" else case.n
+        read = statistics.median(limit[0] for limit in self.limits)
+        int8 = statistics.median(limit[1] for limit in self.limits)
+        settings = self.peer[0] if self.peer else ()
+        medians = {name: statistics.median(seconds[name] for seconds in self.peer) for name in settings}
+        best = min(medians, key=lambda name: medians[name]) if medians else None
+        ratios = [] if best is None else [p[best] / t for p, t in zip(self.peer, self.times, strict=True)]
+        return Result(
+            test=case.test,
+            n=case.n,
+            depth=case.depth,
+            seconds=seconds,
+            spread=(min(self.times), max(self.times)),
+            tokens_per_second=rows / seconds,
+            bytes_read=self.bytes_read,
+            operations=self.operations,
+            of_read=self.bytes_read / seconds / (read * 1e9),
+            of_int8=self.operations / seconds / (int8 * 1e9) if int8 else None,
+            read_gb_per_s=read,
+            int8_gops=int8,
+            cache_types=cache_types,
+            peer_setting=best,
+            peer_tokens_per_second=None if best is None else rows / medians[best],
+            peer_ratio=statistics.median(ratios) if ratios else None,
+            peer_ratio_interval=_interval(ratios) if ratios else None,
+        )
+
+
 class Bench:
     """Runs cases on a loaded model in interleaved rounds."""
 
@@ -127,23 +170,37 @@ class Bench:
             InvalidRequestError: no rounds, or a case longer than the model's context.
             DeviceError: the peer does not run.
         """
-        if rounds < 1:
-            raise InvalidRequestError(f"rounds is {rounds}; expected at least 1")
+        _check(rounds)
         for case in cases:
-            session = self._model.session(n_ctx=case.n_ctx)
-            times, limits, peer_times = [], [], []
-            ids = None
-            for i in range(rounds + 1):
-                seconds, ids = self._once(session, case)
-                if i == 0:
-                    continue  # warms caches and pages
-                times.append(seconds)
-                limits.append(self._probe.measure(0.1))
+            session = self.warm(case)
+            measured = Rounds()
+            for _ in range(rounds):
+                self.measure(session, case, measured)
                 if self._peer is not None:
-                    peer_times.append(self._peer.seconds(case))
+                    measured.peer.append(self._peer.seconds([case])[case])
                 if progress is not None:
                     progress()
-            yield self._result(case, times, limits, peer_times, ids)
+            yield measured.result(case, self._model.cache_types)
+
+    def warm(self, case: Case) -> Session:
+        """A session that has run the case once: caches and pages are warm."""
+        session = self._model.session(n_ctx=case.n_ctx)
+        self._once(session, case)
+        return session
+
+    def measure(self, session: Session, case: Case, into: Rounds) -> None:
+        """One more round of the case and of the machine's limits."""
+        seconds, ids = self._once(session, case)
+        into.times.append(seconds)
+        into.limits.append(self._probe.measure(0.1))
+        if into.operations and ids is None:
+            return
+        rows = 1 if case.test == "decode" else case.n
+        if ids is None and self._model.n_experts:
+            ids = self._model.routing(self._tokens(rows))[0]
+        depth = case.depth + (case.n // 2 if case.test == "decode" else 0)
+        into.bytes_read = self._work.bytes_read(ids, depth)
+        into.operations = self._work.operations(rows, case.n if case.test.startswith("verify") else 1)
 
     def _once(self, session: Session, case: Case) -> tuple[float, npt.NDArray[np.int32] | None]:
         session.truncate(min(len(session), case.depth))
@@ -167,48 +224,42 @@ class Bench:
     def _tokens(self, n: int) -> npt.NDArray[np.int32]:
         return self._rng.integers(0, self._model.n_vocab, n, dtype=np.int32)
 
-    def _result(
-        self,
-        case: Case,
-        times: list[float],
-        limits: list[tuple[float, float]],
-        peer_times: list[float],
-        ids: npt.NDArray[np.int32] | None,
-    ) -> Result:
-        seconds = statistics.median(times)
-        rows = 1 if case.test == "decode" else case.n
-        logit_rows = case.n if case.test.startswith("verify") else 1
-        if ids is None and self._model.n_experts:
-            ids = self._model.routing(self._tokens(rows))[0]
-        depth = case.depth + (case.n // 2 if case.test == "decode" else 0)
-        bytes_read = self._work.bytes_read(ids, depth)
-        operations = self._work.operations(rows, logit_rows)
-        read = statistics.median(limit[0] for limit in limits)
-        int8 = statistics.median(limit[1] for limit in limits)
-        peer = statistics.median(peer_times) if peer_times else None
-        ratios = [theirs / ours for theirs, ours in zip(peer_times, times, strict=False)]
-        return Result(
-            test=case.test,
-            n=case.n,
-            depth=case.depth,
-            seconds=seconds,
-            spread=(min(times), max(times)),
-            tokens_per_second=rows / seconds,
-            bytes_read=bytes_read,
-            operations=operations,
-            of_read=bytes_read / seconds / (read * 1e9),
-            of_int8=operations / seconds / (int8 * 1e9) if int8 else None,
-            read_gb_per_s=read,
-            int8_gops=int8,
-            cache_types=self._model.cache_types,
-            peer_tokens_per_second=None if peer is None else rows / peer,
-            peer_ratio=statistics.median(ratios) if ratios else None,
-            peer_ratio_interval=_interval(ratios) if ratios else None,
-        )
+
+def run_in_turn(
+    load: Callable[[], Model],
+    peer: Path,
+    cases: Sequence[Case],
+    rounds: int,
+    progress: Callable[[], object] | None = None,
+) -> list[Result]:
+    """Each round loads the model, runs every case, unloads it, and runs the peer: only one of the two is in memory.
+
+    Raises:
+        InvalidRequestError: no rounds, or a case longer than the model's context.
+        DeviceError: the peer does not run.
+    """
+    _check(rounds)
+    measured = {case: Rounds() for case in cases}
+    for i in range(rounds):
+        model = load()
+        other, cache_types = Peer(peer, model), model.cache_types
+        _measure_all(model, measured, i, progress)
+        del model
+        for case, seconds in other.seconds(cases).items():
+            measured[case].peer.append(seconds)
+    return [rows.result(case, cache_types) for case, rows in measured.items()]
+
+
+def _measure_all(model: Model, cases: dict[Case, Rounds], seed: int, progress: Callable[[], object] | None) -> None:
+    bench = Bench(model, seed=seed)
+    for case, rounds in cases.items():
+        bench.measure(bench.warm(case), case, rounds)
+        if progress is not None:
+            progress()
 
 
 class Peer:
-    """llama.cpp's llama-bench on the same file and as many threads.
+    """llama.cpp's llama-bench on the same file and as many threads, with its weights repacked and as they are.
 
     It computes the logits of the last row only, so its cost of verifying k rows is understated, and it has no trees: a
     chain of the same length stands for both forms.
@@ -219,17 +270,55 @@ class Peer:
         if model.cache_types != ("f32", "f32"):  # its own default is f16
             keys, values = model.cache_types
             self._command += ["-ctk", keys, "-ctv", values, *(["-fa", "1"] if values == "q8_0" else [])]
+        knows = "--repack" in self._run(["--help"])
+        self._settings = {"repack 0": ["--repack", "0"], "repack 1": ["--repack", "1"]} if knows else {"": []}
 
-    def seconds(self, case: Case) -> float:
-        """Seconds per call, or per token of decoding."""
-        n_prompt, n_gen = (0, case.n) if case.test == "decode" else (case.n, 0)
-        options = ["-p", str(n_prompt), "-n", str(n_gen), "-d", str(case.depth)]
+    def seconds(self, cases: Sequence[Case]) -> dict[Case, dict[str, float]]:
+        """Seconds per call, or per token of decoding, by setting. One process for all cases of a depth."""
+        found: dict[Case, dict[str, float]] = {case: {} for case in cases}
+        for depth in {case.depth: None for case in cases}:
+            here = [case for case in cases if case.depth == depth]
+            prompts = sorted({case.n for case in here if case.test != "decode"})
+            answers = sorted({case.n for case in here if case.test == "decode"})
+            options = ["-p", _list(prompts), "-n", _list(answers), "-d", str(depth)]
+            for name, setting in self._settings.items():
+                rates = self._rates(setting + options)
+                for case in here:
+                    n_prompt, n_gen = (0, case.n) if case.test == "decode" else (case.n, 0)
+                    found[case][name] = (1 if n_gen else n_prompt) / self._of(rates, n_prompt, n_gen)
+        return found
+
+    def _rates(self, options: list[str]) -> dict[tuple[int, int], float]:
+        """Tokens per second by (n_prompt, n_gen)."""
         try:
-            output = subprocess.run(self._command + options, capture_output=True, text=True, check=True).stdout
-            rate = float(json.loads(output)[0]["avg_ts"])
-        except (OSError, subprocess.CalledProcessError, ValueError, LookupError) as error:
-            raise DeviceError(f"{self._command[0]} does not run as llama-bench does: {error}") from error
-        return (1 if case.test == "decode" else case.n) / rate
+            rows = json.loads(self._run(self._command[1:] + options))
+            return {(int(row["n_prompt"]), int(row["n_gen"])): float(row["avg_ts"]) for row in rows}
+        except (ValueError, LookupError, TypeError) as error:
+            raise self._error(error) from error
+
+    def _of(self, rates: dict[tuple[int, int], float], n_prompt: int, n_gen: int) -> float:
+        rate = rates.get((n_prompt, n_gen), 0.0)
+        if rate <= 0:
+            raise self._error(f"no rate of {n_prompt or n_gen} tokens in its output")
+        return rate
+
+    def _run(self, options: list[str]) -> str:
+        try:
+            return subprocess.run([self._command[0], *options], capture_output=True, text=True, check=True).stdout
+        except (OSError, UnicodeDecodeError, subprocess.CalledProcessError) as error:
+            raise self._error(error) from error
+
+    def _error(self, cause: object) -> DeviceError:
+        return DeviceError(f"{self._command[0]} does not run as llama-bench does: {cause}")
+
+
+def _check(rounds: int) -> None:
+    if rounds < 1:
+        raise InvalidRequestError(f"rounds is {rounds}; expected at least 1")
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers)) or "0"
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from expertree.errors import Cancelled
+from expertree.errors import Cancelled, InvalidRequestError
 from expertree.session import Session
 from expertree.speculation import Step
 from expertree.text import ReasoningSplitter, StopMatcher, StreamDecoder, Tokenizer
@@ -106,6 +106,8 @@ class RunningGeneration:
         options: TextOptions,
         stream: Callable[[str], object] | None = None,
     ) -> None:
+        if stream is not None and not callable(stream):
+            raise InvalidRequestError(f"stream is {stream!r}; expected a function that takes a piece of text")
         self.session = session
         self.is_over = options.max_tokens == 0
         self.end_tokens = [] if tokenizer is None or options.ignore_eos else sorted(tokenizer.eog_ids)

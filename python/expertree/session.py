@@ -222,7 +222,9 @@ class Session:
         return copy
 
     def set_sampling(self, sampling: SamplingParams) -> None:
-        """Changes the sampler from the next token on."""
+        """Changes the sampler from the next token on. Raises InvalidRequestError for another type."""
+        if not isinstance(sampling, SamplingParams):
+            raise InvalidRequestError(f"sampling is {sampling!r}; expected a SamplingParams")
         self.seed = draw_seed() if sampling.seed is None else sampling.seed
         self._core.set_sampler(sampling.to_core(self.seed))
 

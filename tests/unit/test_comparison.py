@@ -318,6 +318,12 @@ def test_an_interrupted_comparison_keeps_what_was_measured(
     assert SpeculationTrace.load(tmp_path / "trace-t0.npz").sequences[0].id == "chat-01"
 
 
+def test_a_report_that_cannot_be_written_fails_before_the_measuring(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(expertree.DeviceError, match="cannot be written"):
+        ReportWriter(tmp_path / "taken", plan(settings=[Setting("all", "all", "all")]), FACTS, 2)
+
+
 def test_plans_that_make_no_sense() -> None:
     for change, message in (
         ({"prompts": []}, "without prompts"),

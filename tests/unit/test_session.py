@@ -327,6 +327,10 @@ def test_stop_strings_and_streaming() -> None:
     assert cut.text == plain.text[: plain.text.index(stop)] == "".join(seen)
     assert cut.finish_reason == "stop"
     assert plain.finish_reason == "length"
+    with pytest.raises(expertree.InvalidRequestError, match="stream is 'out'; expected a function"):
+        model.generate(prompt, max_tokens=2, stream="out")  # type: ignore[arg-type]
+    with pytest.raises(expertree.InvalidRequestError, match="sampling is 5; expected a SamplingParams"):
+        model.session().set_sampling(5)  # type: ignore[arg-type]
 
 
 def test_logits_do_not_depend_on_the_context_length(load_tiny: Loader) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from expertree.bench import TESTS, Bench, Result, default_cases
+from expertree.bench import TESTS, Bench, Case, Result, default_cases, run_in_turn
 from expertree.cli.compare import DEFAULT_ROUNDS, compare
 from expertree.cli.comparison_options import BenchModelOptions, ComparisonOptions
 from expertree.cli.loading import load_model
 from expertree.cli.options import command
 from expertree.errors import InvalidRequestError
+from expertree.machine_memory import read_machine_memory
 from expertree.memory_size import parse_size
+from expertree.model import Model
 
 _HEADER = (
     f"{'test':13}{'n':>6}{'depth':>7}{'tokens/s':>11}{'ms':>10}{'C(n)/C(1)':>11}"
@@ -38,7 +41,11 @@ def bench(
     ] = None,
     test: Annotated[
         list[str] | None,
-        typer.Option("--test", metavar="NAME", help="prefill, decode, verify-chain or verify-tree; repeatable."),
+        typer.Option(
+            "--test",
+            metavar="NAME[:N]",
+            help="prefill, decode, verify-chain or verify-tree; with :N only that many tokens or rows; repeatable.",
+        ),
     ] = None,
     peer: Annotated[
         Path | None,
@@ -57,7 +64,7 @@ def bench(
     [bold]Examples[/bold]
 
       expertree bench
-      expertree bench model.gguf --test decode --rounds 9
+      expertree bench model.gguf --test decode --test prefill:512 --rounds 9
       expertree bench model.gguf --peer ~/llama.cpp/build/bin/llama-bench
 
     --speculate instead runs every way to choose what to verify of a drafted tree, alternately and beside plain
@@ -68,12 +75,11 @@ def bench(
       expertree bench --speculate
       expertree bench model.gguf --speculate --draft scripted:0.7,0.6,0.5 --ram all,75%,50%,25% --rounds 9
 
-    The peer's figure for n rows has the logits of the last row only. --json: schema "expertree.bench/1", see
-    docs/bench.md.
+    The peer's figure for n rows has the logits of the last row only, and is that of the better of --repack 0 and 1.
+    Where memory does not hold the model twice, each round loads the two in turn. --json: schema "expertree.bench/1",
+    see docs/bench.md.
     """
-    unknown = [name for name in test or () if name not in TESTS]
-    if unknown:
-        raise typer.BadParameter(f"{unknown[0]!r} is no test; there are: {', '.join(TESTS)}", param_hint="--test")
+    chosen = [_test_of(name) for name in test or ()]
     if comparison.speculate:
         return compare(model, options, comparison, rounds or DEFAULT_ROUNDS, as_json)
     if options.ram is not None and options.ram not in ("auto", "all") and parse_size(options.ram) is None:
@@ -81,12 +87,20 @@ def bench(
             f"{options.ram!r} is no size; several budgets and shares go with --speculate", param_hint="--ram"
         )
     rounds = rounds or 5
-    loaded = load_model(model, options)
-    loaded.load_experts()  # what is measured is the model in memory, or with --ram all of it that has room
+
+    def load() -> Model:
+        loaded = load_model(model, options)
+        loaded.load_experts()  # what is measured is the model in memory, or with --ram all of it that has room
+        return loaded
+
+    loaded = load()
     n_ctx = options.ctx or loaded.n_ctx_train
-    cases = [case for case in default_cases(n_ctx) if not test or case.test in test]
+    cases = [case for case in default_cases(n_ctx) if not chosen or _is_chosen(case, chosen)]
     if not cases:
-        raise InvalidRequestError(f"none of these tests fits a context of {n_ctx:,} tokens; give a larger --ctx")
+        sizes = ", ".join(f"{case.test}:{case.n}" for case in default_cases(n_ctx))
+        raise InvalidRequestError(
+            f"no chosen test fits a context of {n_ctx:,} tokens; there are {sizes}, and more with a larger --ctx"
+        )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=len(cases) * rounds)
@@ -95,9 +109,38 @@ def bench(
             print(f"{loaded.path.name}: {loaded.isa}, {loaded.threads} threads, KV cache {keys} and {values}")
             print(_HEADER + (f"{'peer':>10}{'ratio':>8}" if peer else ""))
         first: dict[str, float] = {}
-        for result in Bench(loaded, peer).run(cases, rounds, lambda: progress.advance(task)):
+
+        def advance() -> None:
+            progress.advance(task)
+
+        results: Iterable[Result]
+        if peer is None or _fits_again(loaded):
+            results = Bench(loaded, peer).run(cases, rounds, advance)
+        else:
+            del loaded
+            results = run_in_turn(load, peer, cases, rounds, advance)
+        for result in results:
             first.setdefault(result.test, result.seconds)
             print(json.dumps(result.to_json()) if as_json else _line(result, first[result.test]), flush=True)
+
+
+def _test_of(text: str) -> tuple[str, int | None]:
+    name, colon, number = text.partition(":")
+    if name not in TESTS or (colon and not number.isdecimal()):
+        what = f"{text!r} is no test; there are: {', '.join(TESTS)}, each also with a number, as prefill:512"
+        raise typer.BadParameter(what, param_hint="--test")
+    return name, int(number) if colon else None
+
+
+def _is_chosen(case: Case, chosen: list[tuple[str, int | None]]) -> bool:
+    return any(case.test == name and number in (None, case.n) for name, number in chosen)
+
+
+def _fits_again(model: Model) -> bool:
+    """Whether memory holds the model a second time, for another program."""
+    available = read_machine_memory().available_bytes
+    needs = model.memory()
+    return available is None or available > needs["expert_bytes"] + needs["weight_bytes"]
 
 
 def _line(r: Result, first: float) -> str:

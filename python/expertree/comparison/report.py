@@ -4,6 +4,7 @@ report.md, and the recorded runs."""
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -63,30 +64,36 @@ def results(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: int
 class ReportWriter:
     """Writes results.json, report.md and trace-tTEMPERATURE.npz into a folder, as often as there is something new.
 
-    facts: about model and machine. n_layers: its MoE layers.
+    facts: about model and machine. n_layers: its MoE layers. Raises DeviceError when the folder takes no file.
     """
 
     def __init__(self, folder: Path, plan: Plan, facts: dict[str, Any], n_layers: int) -> None:
         self._folder, self._plan, self._facts, self._n_layers = folder, plan, facts, n_layers
         self._saved: dict[float, TraceCosts] = {}
+        try:  # before hours of measuring
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def write(self, findings: Findings) -> dict[str, Any]:
         """Returns the object of results.json. Raises DeviceError when the disk does not take the files."""
         found = results(findings, self._plan, self._facts, self._n_layers)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
             _replace(self._folder / "results.json", json.dumps(found) + "\n")
             _replace(self._folder / "report.md", markdown(findings, self._plan, self._facts, self._n_layers))
         except OSError as error:
-            raise DeviceError(
-                f"{self._folder}: the report cannot be written: {error.strerror}; give another --out"
-            ) from error
+            raise self._unwritable(error) from error
         for temperature in findings.traces:
             trace = final_trace(findings, temperature)
             if self._saved.get(temperature) != trace.costs:
                 trace.save(self._folder / f"trace-t{temperature:g}.npz")
                 self._saved[temperature] = trace.costs
         return found
+
+    def _unwritable(self, error: OSError) -> DeviceError:
+        return DeviceError(f"{self._folder}: the report cannot be written: {error.strerror}; give another --out")
 
 
 def markdown(findings: Findings, plan: Plan, facts: dict[str, Any], n_layers: int) -> str:
