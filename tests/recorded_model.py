@@ -33,7 +33,7 @@ class RecordedModel:
     format: str = "F32"
     n_ctx: int | None = None
     keys: dict[str, int] = field(default_factory=dict)  # further ones
-    names: dict[str, str] = field(default_factory=dict)  # of tensors to be written under another name
+    names: dict[str, str | None] = field(default_factory=dict)  # of tensors under another name; None: left out
 
     def write(self, path: Path) -> Path:
         """Writes the file and returns its path."""
@@ -60,6 +60,8 @@ class RecordedModel:
     def _add(self, writer: gguf.GGUFWriter, tensor: gguf.ReaderTensor) -> None:
         values = np.array(tensor.data)
         name = self.names.get(tensor.name, tensor.name)
+        if name is None:
+            return
         is_matrix = values.ndim > 1 and tensor.name.endswith(".weight") and "ffn_gate_inp" not in tensor.name
         is_float = tensor.tensor_type == gguf.GGMLQuantizationType.F32
         if self.format == "F32" or not (is_matrix and is_float) or values.shape[-1] % 32:

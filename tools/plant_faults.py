@@ -57,6 +57,7 @@ PROFILE_FILES = "tests/unit/test_profile_files.py"
 VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 VRAM_ATTENTION = "tests/cuda/test_vram_attention.py"
+VRAM_BLOCKS = "tests/cuda/test_vram_blocks.py"
 VRAM_DENSE = "tests/cuda/test_vram_dense.py"
 DEVICE_DENSE = "tests/cuda/test_device_dense.py"
 REPORT = "tests/unit/test_report.py"
@@ -201,7 +202,7 @@ FAULTS = [Fault(*row) for row in (
     ("experts", "gate and up are exchanged", MIXTURE,
      "m_.experts_->weights(w.moe_layer, e, p);",
      "m_.experts_->weights(w.moe_layer, e, p == kGate ? kUp : p == kUp ? kGate : p);", (MOE,)),
-    ("experts", "a router's NaN goes unnoticed", ROUTER, "if (std::isfinite(scores[e])) continue;", "continue;",
+    ("experts", "a router's NaN goes unnoticed", ROUTER, "if (!std::isfinite(scores[e])) refuse_scores(layer);", "",
      (MOE,)),
     # Reading in the background.
     ("reads", "a direct read lands where its block should begin", READ_SOURCE,
@@ -276,10 +277,30 @@ FAULTS = [Fault(*row) for row in (
      "~DeviceCells() { pool_->give_back(base_); }", "~DeviceCells() {}", (VRAM_ATTENTION,)),
     ("device", "rows of a tree see the longest prefix", "cpp/model/attention_rows.cpp",
      "(n_prefix < 0 || path.n_prefix < n_prefix)", "(n_prefix < 0 || path.n_prefix > n_prefix)", (VRAM_ATTENTION,)),
-    ("device", "values come back as keys", "cpp/model/device_attention.cpp",
-     "keys, keys + chunk.n * p.n_kv_heads * p.head_dim_k);", "keys, keys);", (VRAM_ATTENTION,)),
+    ("device", "values come back as keys", "cpp/model/device_block.cpp",
+     "outputs + at.keys, outputs + at.values);", "outputs + at.keys, outputs + at.keys);", (VRAM_ATTENTION,)),
     ("device", "the norm behind the rotation is left out", "cuda/runtime/cuda_attention.cpp",
      "  norm();\n  rope.n_pairs = 0;", "  rope.n_pairs = 0;", (VRAM_ATTENTION,)),
+    ("device", "cells that come back to the device are those of the first head", "cpp/model/device_block.cpp",
+     "std::copy_n(state.key(layer, head, begin + c)", "std::copy_n(state.key(layer, 0, begin + c)", (VRAM_ATTENTION,)),
+    ("device", "int8 cells of a sequence have the scales of the pool's first cells", "cuda/runtime/cuda_attention.cpp",
+     "  if (cells.scales != nullptr) cells.scales += at / 32;\n", "", (VRAM_ATTENTION,)),
+    ("device", "the norm behind attention is left out", "cuda/runtime/cuda_block.cpp",
+     "add_to_residual(block, block.post_attention_norm,", "add_to_residual(block, nullptr,", (VRAM_ATTENTION,)),
+    ("device", "a router with a norm of its own reads what experts read", "cuda/runtime/cuda_block.cpp",
+     "if (router.own_norm) {", "if (false) {", (VRAM_ATTENTION,)),
+    ("device", "a layer norm is an RMS norm there", "cuda/runtime/cuda_block.cpp",
+     "n_rows_, n, device_.inputs, n, stream, block.layer_norm));", "n_rows_, n, device_.inputs, n, stream, false));",
+     (VRAM_ATTENTION,)),
+    ("device", "a layer's own scale is left out there", "cpp/model/block_plan.cpp",
+     "    if (!w.output_scale.empty()) block.output_scale = w.output_scale[0];\n", "", (VRAM_BLOCKS,)),
+    ("device", "a feed-forward part that runs beside experts is taken for the layer's", "cpp/model/dense_parts.cpp",
+     "parts[p].kind == Kind::kFeedForward && !has_experts", "parts[p].kind == Kind::kFeedForward", (VRAM_ATTENTION,)),
+    ("device", "scores that are not numbers choose", "cpp/model/device_block.cpp",
+     "    if (not_finite != 0) refuse_scores(layer);\n", "", (VRAM_BLOCKS,)),
+    ("device", "rows with a budget of experts choose from the layer before", "cpp/model/device_block.cpp",
+     "    scores_.assign(outputs + at.scores, outputs + at.weights);\n",
+     "    if (scores_.empty()) scores_.assign(outputs + at.scores, outputs + at.weights);\n", (VRAM_BLOCKS,)),
     ("device", "keys are not clamped", "cuda/runtime/cuda_attention.cpp",
      "  CUDA_CHECK(launch_clamp(k, n_rows_ * layer.k_width(), layer.limit, stream));\n", "", (VRAM_ATTENTION,)),
     ("paging", "the simulation forgets to tell the policy of hits", "cpp/experts/cache_simulation.cpp",

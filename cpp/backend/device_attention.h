@@ -1,11 +1,12 @@
-// The part of the device seam (device.h) for attention as a whole: rows of a layer's input in, rows of its output out, with
-// keys and values kept in the device's memory.
+// The part of the device seam (device.h) for attention as a whole, with keys and values kept in the device's memory.
 //
 // Cells are numbered through one pool. A sequence has a range of them, the same one in every layer.
 #pragma once
 
 #include <cstdint>
 #include <span>
+
+#include "cpp/tensor/dtype.h"
 
 namespace expertree {
 
@@ -21,6 +22,8 @@ struct DeviceAttentionLayer {
   int32_t n_kv_heads = 0;
   int32_t head_dim_k = 0;
   int32_t head_dim_v = 0;
+  DType keys = DType::kF32;  // as cells keep them: F32, F16, Q8_0 (canonical.h, C14)
+  DType values = DType::kF32;
   float limit = 0.0f;  // of the projections; 0: none
   DeviceHeadNorm norm_of_q = DeviceHeadNorm::kNone;
   DeviceHeadNorm norm_of_k = DeviceHeadNorm::kNone;
@@ -41,6 +44,15 @@ struct DeviceAttentionLayer {
   int64_t q_norm_size() const { return norm_of_q == DeviceHeadNorm::kWhole ? q_width() : head_dim_k; }
   int64_t k_norm_size() const { return norm_of_k == DeviceHeadNorm::kWhole ? k_width() : head_dim_k; }
   int64_t attended_width() const { return int64_t{n_heads} * head_dim_v; }
+  // Bytes of one head in a cell, as put_cells() reads it: whole blocks, the last filled up.
+  int64_t key_bytes() const { return cell_bytes(keys, head_dim_k); }
+  int64_t value_bytes() const { return cell_bytes(values, head_dim_v); }
+
+ private:
+  static int64_t cell_bytes(DType dtype, int64_t head_dim) {
+    const int64_t block = dtype_info(dtype).block_size;
+    return row_bytes(dtype, (head_dim + block - 1) / block * block);
+  }
 };
 
 // Rows [row, row + n) of a call that go together: of one sequence, whose first cell is `base`. Row r sees the positions

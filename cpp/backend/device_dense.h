@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpp/backend/device_attention.h"
+#include "cpp/backend/device_block.h"
 #include "cpp/kernels/gated_unit.h"
 #include "cpp/tensor/dtype.h"
 
@@ -30,7 +30,7 @@ struct DeviceDensePlan {
   int64_t max_hidden = 0;   // rows of the widest gate; 0: there are none
   bool mixed_units = false;  // some gate has another format than its up
   int64_t max_outputs = 0;  // floats of all outputs of a call
-  std::vector<DeviceAttentionLayer> attention;
+  std::vector<DeviceBlock> blocks;
   int64_t n_cells = 0;    // of the pool of keys and values
   int64_t max_pairs = 0;  // that turn
   int64_t max_tails = 0;  // of a call
@@ -52,12 +52,12 @@ class DeviceDense {
   virtual void product(int32_t matrix) = 0;
   // The same of down . unit(gate . x, up . x).
   virtual void feed_forward(int32_t gate, int32_t up, int32_t down) = 0;
-  // Attention of layer `layer` of the plan's; of a call that does nothing else. The outputs: [n_rows][n_embd], then the
-  // rows' keys and values as they lie in their cells, [n_rows][k_width] and [n_rows][v_width].
-  virtual void attention(int32_t layer, const DeviceAttentionRows& rows) = 0;
-  // Fills n cells of a layer from `cell` on: keys [n][k_width], values [n][v_width], which have been read when this
-  // returns. Later calls find them.
-  virtual void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) = 0;
+  // A block of the plan's, of a call that does nothing else; the call's inputs are rows of the residual stream. The
+  // outputs: DeviceBlock::outputs().
+  virtual void block(int32_t block, const DeviceAttentionRows& rows) = 0;
+  // Fills n cells of a block from `cell` on: keys [n][n_kv_heads][key_bytes], values likewise, in the formats of its
+  // attention, which have been read when this returns. Later calls find them.
+  virtual void put_cells(int32_t block, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) = 0;
   // Ends the call: all its outputs, there until the next begin().
   virtual const float* wait() = 0;
 

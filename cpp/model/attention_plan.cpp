@@ -20,10 +20,9 @@ DeviceHeadNorm norm_of(const HyperParameters& h, const LayerParameters& p, const
 
 }  // namespace
 
-std::string why_not_attention(const HyperParameters& h, int64_t layer, CacheTypes types) {
+std::string why_not_attention(const HyperParameters& h, int64_t layer) {
   const LayerParameters& p = h.layer(layer);
   if (h.is_latent()) return "latent attention runs on the CPU";
-  if (types.keys != DType::kF32 || types.values != DType::kF32) return "the GPU reads f32 keys and values";
   if (p.head_dim_k > kMostHeadDim || p.head_dim_v > kMostHeadDim || p.head_dim_v % kValuePiece != 0) {
     return "heads of " + std::to_string(p.head_dim_v) + " elements have no kernels";
   }
@@ -31,7 +30,7 @@ std::string why_not_attention(const HyperParameters& h, int64_t layer, CacheType
 }
 
 DeviceAttentionLayer device_attention(const HyperParameters& h, const LayerWeights& weights, int64_t layer,
-                                      int32_t first) {
+                                      int32_t first, CacheTypes types) {
   const LayerParameters& p = h.layer(layer);
   const AttentionWeights& w = weights.attention;
   DeviceAttentionLayer a;
@@ -44,6 +43,8 @@ DeviceAttentionLayer device_attention(const HyperParameters& h, const LayerWeigh
   a.n_kv_heads = static_cast<int32_t>(p.n_kv_heads);
   a.head_dim_k = static_cast<int32_t>(p.head_dim_k);
   a.head_dim_v = static_cast<int32_t>(p.head_dim_v);
+  a.keys = types.keys;
+  a.values = types.values;
   a.limit = static_cast<float>(h.qkv_limit);
   a.norm_of_q = norm_of(h, p, w.q_norm);
   a.norm_of_k = norm_of(h, p, w.k_norm);

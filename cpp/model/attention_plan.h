@@ -11,9 +11,10 @@
 namespace expertree {
 
 // Why a device cannot run a layer's attention as a whole; "": it can.
-std::string why_not_attention(const HyperParameters& h, int64_t layer, CacheTypes types);
+std::string why_not_attention(const HyperParameters& h, int64_t layer);
 
 // first: of the layer's matrices on the device, which lie there in the order of dense_parts().
-DeviceAttentionLayer device_attention(const HyperParameters& h, const LayerWeights& w, int64_t layer, int32_t first);
+DeviceAttentionLayer device_attention(const HyperParameters& h, const LayerWeights& w, int64_t layer, int32_t first,
+                                      CacheTypes types);
 
 }  // namespace expertree

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpp/model/attention_plan.h"
+#include "cpp/model/block_plan.h"
 
 namespace expertree {
 namespace {
@@ -61,14 +62,22 @@ void add_part(const DensePart& part, DeviceDensePlan* plan) {
   grow(&plan->max_outputs, std::min(plan->max_rows * width, std::max(width, kOutputFloats)));
 }
 
-void add_attention(const DenseModel& model, int64_t layer, int32_t first, DeviceDensePlan* plan) {
+// Attention of a layer and what goes with it.
+void add_block(const DenseModel& model, int64_t layer, BlockMatrices first, bool routes, DensePlan* plan) {
   const HyperParameters& h = model.h;
-  plan->attention.push_back(device_attention(h, model.weights.layers[static_cast<size_t>(layer)], layer, first));
-  const DeviceAttentionLayer& a = plan->attention.back();
-  grow(&plan->max_outputs, plan->max_rows * (h.n_embd + a.k_width() + a.v_width()));
-  plan->n_cells = model.n_cells;
-  plan->max_pairs = std::max(h.n_rot, h.n_rot_windowed) / 2;
-  plan->max_tails = kMostTails;
+  const LayerWeights& w = model.weights.layers[static_cast<size_t>(layer)];
+  DeviceDensePlan& device = plan->device;
+  if (routes) {
+    first.router = static_cast<int32_t>(device.matrices.size());
+    plan->routers.emplace_back(first.router, &w.moe.router);
+    device.matrices.push_back(router_matrix(w.moe));
+  }
+  device.blocks.push_back(device_block(h, w, layer, first, model.types));
+  grow(&device.max_k, h.n_embd);
+  grow(&device.max_outputs, device.blocks.back().outputs(device.max_rows).size);
+  device.n_cells = model.n_cells;
+  device.max_pairs = std::max(h.n_rot, h.n_rot_windowed) / 2;
+  device.max_tails = kMostTails;
 }
 
 DeviceDensePlan empty_plan(const DenseModel& model) {
@@ -120,7 +129,8 @@ bool runs_on(const Device& device, const DensePart& part) {
 
 DensePlan place_parts(const Device& device, const DenseModel& model, std::span<const DensePart> parts,
                       uint64_t room_bytes) {
-  DensePlan plan{empty_plan(model), {}, std::vector<int32_t>(static_cast<size_t>(model.h.n_layers), -1), 0};
+  const auto n_layers = static_cast<size_t>(model.h.n_layers);
+  DensePlan plan{empty_plan(model), {}, std::vector<int32_t>(n_layers, -1), {}, 0};
   for (const DensePart& part : parts) {
     plan.first.push_back(-1);
     if (!runs_on(device, part)) continue;
@@ -132,17 +142,22 @@ DensePlan place_parts(const Device& device, const DenseModel& model, std::span<c
     plan.device = std::move(with);
     plan.bytes = bytes;
   }
+  std::vector<BlockMatrices> matrices(n_layers, BlockMatrices{-1});
   for (size_t p = 0; p < parts.size(); ++p) {
-    const int64_t layer = parts[p].layer;
-    if (parts[p].kind != Kind::kAttention || plan.first[p] < 0) continue;
-    if (!why_not_attention(model.h, layer, model.types).empty()) continue;
-    DeviceDensePlan with = plan.device;
-    add_attention(model, layer, plan.first[p], &with);
-    const uint64_t bytes = device.dense_bytes(with);
-    if (bytes > room_bytes) continue;
-    plan.attention[static_cast<size_t>(layer)] = static_cast<int32_t>(plan.device.attention.size());
-    plan.device = std::move(with);
-    plan.bytes = bytes;
+    const auto layer = static_cast<size_t>(parts[p].layer);
+    if (parts[p].kind == Kind::kAttention) matrices[layer].attention = plan.first[p];
+    const bool has_experts = model.weights.layers[layer].moe.moe_layer >= 0;
+    if (parts[p].kind == Kind::kFeedForward && !has_experts) matrices[layer].feed_forward = plan.first[p];
+  }
+  for (size_t layer = 0; layer < n_layers; ++layer) {
+    const auto number = static_cast<int64_t>(layer);
+    if (matrices[layer].attention < 0 || !why_not_attention(model.h, number).empty()) continue;
+    DensePlan with = plan;
+    add_block(model, number, matrices[layer], can_route(device, model.h, model.weights.layers[layer]), &with);
+    with.bytes = device.dense_bytes(with.device);
+    if (with.bytes > room_bytes) continue;
+    with.block[layer] = static_cast<int32_t>(plan.device.blocks.size());
+    plan = std::move(with);
   }
   return plan;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpp/backend/device.h"
@@ -31,7 +32,8 @@ struct DensePart {
 const char* name_of(DensePart::Kind kind);
 
 // In the order in which they go to the device: all attention, then what is beside experts, then the head. Pointers into
-// `weights`. Left out, and always on the CPU: norms, routers, matrices of single heads, rows of embeddings.
+// `weights`. Left out: norms and routers, which go with attention (place_parts); matrices of single heads and rows of
+// embeddings, which stay on the CPU.
 std::vector<DensePart> dense_parts(const HyperParameters& h, const ModelWeights& weights);
 
 // What parts are placed for.
@@ -46,14 +48,17 @@ struct DenseModel {
 struct DensePlan {
   DeviceDensePlan device;
   std::vector<int32_t> first;  // of each part: its first matrix there; -1: the part stays on the CPU
-  std::vector<int32_t> attention;  // of each layer: which attention it is there, with its KV cache; -1: none
+  std::vector<int32_t> block;  // of each layer: which block it is there, attention with its KV cache; -1: none
+  // Beside the parts: the routers of blocks, and their numbers there.
+  std::vector<std::pair<int32_t, const WeightMatrix*>> routers;
   uint64_t bytes = 0;  // of device memory, buffers included; 0: no part goes there
 };
 
 // Whether the device runs all formats and sizes of a part.
 bool runs_on(const Device& device, const DensePart& part);
 
-// The parts that find room, in order, and then attention as a whole of layers whose matrices are there.
+// The parts that find room, in order, and then attention as a whole of layers whose matrices are there, with norms, the
+// layer's dense feed-forward part if that is there, and its router.
 DensePlan place_parts(const Device& device, const DenseModel& model, std::span<const DensePart> parts,
                       uint64_t room_bytes);
 // The least room in which place_parts() places something; 0: the device runs none of the parts.

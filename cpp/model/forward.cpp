@@ -135,6 +135,7 @@ void Forward::run_chunk(const Chunk& chunk) {
 
 void Forward::mix(const Chunk& chunk, int64_t layer) {
   const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
+  block_ = nullptr;
   const Mixer mixer = h_.layer(layer).mixer;
   if (mixer == Mixer::kAttention) return attention(chunk, layer);
   const LayerWeights& w = weights(layer);

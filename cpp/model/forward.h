@@ -80,7 +80,8 @@ class Forward {
   void mix(const Chunk& chunk, int64_t layer);
   void attention(const Chunk& chunk, int64_t layer);
   void prepare_device_rows(const Chunk& chunk);
-  bool attention_on_device(const Chunk& chunk, int64_t layer);
+  bool block_on_device(const Chunk& chunk, int64_t layer);
+  void take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& block, const float* outputs);
   void gather_cells(const Chunk& chunk, int64_t layer);
   void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
   void leave_keys_values(const Chunk& chunk, int64_t layer);
@@ -105,6 +106,8 @@ class Forward {
   void router_scores(const Chunk& chunk, int64_t layer);
   void read_router_input(int64_t n, const LayerWeights& w, Activations* y) const;
   void route(const Chunk& chunk, int64_t layer);
+  void choose_all(const Chunk& chunk, int64_t layer);
+  [[noreturn]] void refuse_scores(int64_t layer) const;
   void gate(float* scores) const;
   void drop_light_experts(const Piece& piece);
   void choose(const MoeWeights& w, const float* scores, int32_t* ids, float* weights) const;
@@ -148,10 +151,11 @@ class Forward {
   std::vector<std::pair<int64_t, int64_t>> attention_tasks_;  // first row, number of rows
   AttentionRows device_rows_;
   bool use_device_rows_ = false;  // attention of the chunk may run on a device
+  const DeviceBlock* block_ = nullptr;  // what a device has run of the layer; nullptr: nothing as a whole
   std::vector<int32_t> first_seen_;  // [n]
   std::vector<float> query_scales_;  // [n]
   std::vector<CellFill> fills_;      // cells that the device lacks, one entry a piece
-  std::vector<float> filled_;        // keys and values of all of them
+  std::vector<std::byte> filled_;    // keys and values of all of them
   Activations attended_;          // [n][n_heads * head_dim_v]
   Activations compressed_;        // latent attention: [n][q_rank], then [n * n_heads][n_nope]
   Activations latent_values_;     // [n * n_heads][kv_rank]

@@ -47,8 +47,8 @@ void add_cells(const DenseModel& model, int64_t layer, const DensePlan& dense, s
   const LayerParameters& p = model.h.layer(layer);
   const int64_t cell = p.n_kv_heads * (cache_row_bytes(model.types.keys, p.head_dim_k) +
                                        (model.h.is_latent() ? 0 : cache_row_bytes(model.types.values, p.head_dim_v)));
-  const bool is_there = dense.attention[static_cast<size_t>(layer)] >= 0;
-  const std::string why = why_not_attention(model.h, layer, model.types);
+  const bool is_there = dense.block[static_cast<size_t>(layer)] >= 0;
+  const std::string why = why_not_attention(model.h, layer);
   add(rows, {kCells, is_there, 1, 0, static_cast<uint64_t>(cell * model.n_cells),
              is_there      ? ""
              : why.empty() ? "no room on the GPU"

@@ -20,11 +20,13 @@ void Products::place(Device& device, const DensePlan& plan, std::span<const Dens
       placed[from.w->data] = {number, from.bias_or_null()};
     }
   }
+  for (const auto& [number, router] : plan.routers) dense->load(number, router->data);
   max_rows_ = plan.device.max_rows;
   max_outputs_ = plan.device.max_outputs;
   max_tails_ = plan.device.max_tails;
-  attention_ = plan.attention;
-  if (!plan.device.attention.empty()) cells_ = std::make_shared<CellPool>(plan.device.n_cells);
+  block_of_layer_ = plan.block;
+  blocks_ = plan.device.blocks;
+  if (!blocks_.empty()) cells_ = std::make_shared<CellPool>(plan.device.n_cells);
   dense_ = std::move(dense);
   placed_ = std::move(placed);
 }
@@ -100,17 +102,17 @@ bool Products::begin_feed_forward(const FeedForwardWeights& w, const Activations
 
 void Products::end_feed_forward(float* y) { std::copy_n(wait(3), n_pending_, y); }
 
-int32_t Products::attention_of(int64_t layer) const {
+int32_t Products::block_of(int64_t layer) const {
   if (cells_ == nullptr || is_lost()) return -1;
-  return attention_[static_cast<size_t>(layer)];
+  return block_of_layer_[static_cast<size_t>(layer)];
 }
 
-const float* Products::attend(int32_t attention, const Activations& x, const DeviceAttentionRows& rows,
-                              std::span<const CellFill> fills) {
+const float* Products::run_block(int32_t number, const float* residual, int64_t n, const DeviceAttentionRows& rows,
+                                 std::span<const CellFill> fills) {
   guarded([&] {
-    dense_->begin(x.data(), x.rows(), x.n());
-    for (const CellFill& fill : fills) dense_->put_cells(attention, fill.cell, fill.n, fill.keys, fill.values);
-    dense_->attention(attention, rows);
+    dense_->begin(residual, n, block(number).n_embd);
+    for (const CellFill& fill : fills) dense_->put_cells(number, fill.cell, fill.n, fill.keys, fill.values);
+    dense_->block(number, rows);
   });
   return wait(1);
 }

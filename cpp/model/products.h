@@ -23,12 +23,12 @@ struct ProductStats {
   bool is_lost = false;  // the device failed and is left alone
 };
 
-// Cells of a layer that a device lacks: keys [n][k_width], values [n][v_width].
+// Cells of a layer that a device lacks, as the CPU keeps them: keys and values [n][n_kv_heads][row bytes].
 struct CellFill {
   int64_t cell;  // in the pool
   int64_t n;
-  const float* keys;
-  const float* values;
+  const std::byte* keys;
+  const std::byte* values;
 };
 
 // One thread at a time; stats() from any.
@@ -50,15 +50,16 @@ class Products {
   // y: [rows of x][down.rows]
   void end_feed_forward(float* y);
 
-  // Of the device's attentions that of a layer; -1: the CPU runs it.
-  int32_t attention_of(int64_t layer) const;
+  // Of the device's blocks that of a layer; -1: the CPU runs it.
+  int32_t block_of(int64_t layer) const;
+  const DeviceBlock& block(int32_t number) const { return blocks_[static_cast<size_t>(number)]; }
   // Where sequences get cells for it; nullptr: there is none.
   const std::shared_ptr<CellPool>& cells() const { return cells_; }
   int64_t max_tails() const { return max_tails_; }
-  // Fills in what cells lack, then runs attention. The outputs, there until the next call: [n][n_embd], then the rows' keys
-  // and values, [n][k_width] and [n][v_width].
-  const float* attend(int32_t attention, const Activations& x, const DeviceAttentionRows& rows,
-                      std::span<const CellFill> fills);
+  // Fills in what cells lack, then runs a block on n rows of the residual stream. The outputs (DeviceBlock::outputs) are
+  // there until the next call.
+  const float* run_block(int32_t block, const float* residual, int64_t n, const DeviceAttentionRows& rows,
+                         std::span<const CellFill> fills);
 
   // The device is lost: somebody else has found out.
   void give_up() noexcept;
@@ -93,7 +94,8 @@ class Products {
   int64_t max_rows_ = 0;
   int64_t max_outputs_ = 0;
   int64_t max_tails_ = 0;
-  std::vector<int32_t> attention_;  // of each layer
+  std::vector<int32_t> block_of_layer_;
+  std::vector<DeviceBlock> blocks_;
   std::shared_ptr<CellPool> cells_;
   int64_t n_pending_ = 0;  // floats of the outputs of a feed-forward part
   std::vector<CpuBackend::Product> here_, there_;  // of one call

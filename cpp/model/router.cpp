@@ -107,7 +107,15 @@ void Forward::choose(const MoeWeights& w, const float* scores, int32_t* ids, flo
   for (int64_t i = 0; i < n_used; ++i) weights[i] = weights[i] * scale;
 }
 
-void Forward::route(const Chunk& chunk, int64_t layer) {
+void Forward::refuse_scores(int64_t layer) const {
+  throw Error(ErrorCode::kModelFormat,
+              m_.path_ + ": the router of layer " + std::to_string(layer) +
+                  " gave a score that is not a finite number; the weights of the file are damaged. Check the "
+                  "file's hash and get it again");
+}
+
+// Gated scores, ids and weights of all rows.
+void Forward::choose_all(const Chunk& chunk, int64_t layer) {
   const int64_t n_experts = h_.moe.n_experts;
   const int64_t n_used = h_.moe.n_used;
   chosen_.resize(static_cast<size_t>(chunk.n * n_used));
@@ -117,15 +125,18 @@ void Forward::route(const Chunk& chunk, int64_t layer) {
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
     float* scores = scores_.data() + r * n_experts;
     for (int64_t e = 0; e < n_experts; ++e) {
-      if (std::isfinite(scores[e])) continue;
-      throw Error(ErrorCode::kModelFormat,
-                  m_.path_ + ": the router of layer " + std::to_string(layer) +
-                      " gave a score that is not a finite number; the weights of the file are damaged. Check the "
-                      "file's hash and get it again");
+      if (!std::isfinite(scores[e])) refuse_scores(layer);
     }
     gate(scores);
     choose(w, scores, chosen_.data() + r * n_used, weights_.data() + r * n_used);
   });
+}
+
+void Forward::route(const Chunk& chunk, int64_t layer) {
+  const int64_t n_experts = h_.moe.n_experts;
+  const int64_t n_used = h_.moe.n_used;
+  const MoeWeights& w = weights(layer).moe;
+  if (block_ == nullptr || !block_->has_router()) choose_all(chunk, layer);
   for (const Piece& piece : chunk.pieces) {
     if (piece.request().most_experts > 0 && piece.request().most_experts < n_experts) {
       drop_light_experts(piece);

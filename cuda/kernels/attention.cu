@@ -18,6 +18,13 @@ int64_t rows_at_once(const TreeAttention& a, int64_t n_rows) {
   return std::clamp(kMostScratch / (4 * floats_of_row(a)), int64_t{1}, std::min<int64_t>(n_rows, 65535));
 }
 
+// Cells begin where they can be copied in pieces of 16 bytes, with a scale for each block.
+bool are_cells(const CacheCells& cells, int64_t head_dim) {
+  const int64_t step = cell_stride(cells.dtype, 1);
+  return step > 0 && cells.cell_stride >= cell_stride(cells.dtype, head_dim) && cells.cell_stride % step == 0 &&
+         cells.head_stride % step == 0;
+}
+
 }  // namespace
 
 int64_t attention_scratch_bytes(const TreeAttention& a, int64_t n_rows) {
@@ -30,9 +37,8 @@ int64_t attention_scratch_limit(const TreeAttention& a, int64_t n_rows) {
 }
 
 cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scratch, cudaStream_t stream) {
-  // Values are copied in pieces of 16 bytes.
-  if (a.n_kv_heads < 1 || a.n_heads % a.n_kv_heads != 0 || a.head_dim_v % 4 != 0 || a.v_cell_stride % 4 != 0 ||
-      a.v_head_stride % 4 != 0) {
+  if (a.n_kv_heads < 1 || a.n_heads % a.n_kv_heads != 0 || !are_cells(a.k, a.head_dim_k) ||
+      !are_cells(a.v, a.head_dim_v)) {
     return cudaErrorInvalidValue;
   }
   if (n_rows == 0) return cudaSuccess;

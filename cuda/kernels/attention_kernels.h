@@ -5,15 +5,14 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/cache_cells.h"
+
 namespace expertree::cuda {
 
 struct TreeAttention {
   const float* q;        // [n_rows][n_heads][head_dim_k]
-  const float* k;        // KV head i: k + i * k_head_stride, then [cell][head_dim_k]
-  const float* v;        // KV head i: v + i * v_head_stride, then [cell] v_cell_stride apart, head_dim_v elements
-  int64_t k_head_stride;
-  int64_t v_head_stride;
-  int64_t v_cell_stride;
+  CacheCells k;
+  CacheCells v;          // may be k: the leading elements of the keys
   int32_t n_heads;
   int32_t n_kv_heads;    // divides n_heads
   int32_t head_dim_k;    // up to 1024

@@ -11,6 +11,7 @@ constexpr int kPositions = 4;  // of half a warp: eight of them have a tile
 constexpr int kHeads = 4;
 static_assert(kPositions * kHeads == 16 && kThreads / 16 * kPositions == kTile);
 
+template <DType kType>
 __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
   const TreeAttention& a = args.a;
   const int64_t row = args.first_row + blockIdx.z;
@@ -20,10 +21,10 @@ __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
   if (begin >= path.n) return;
   const int v = static_cast<int>(threadIdx.x % 16);
   const int at = begin + static_cast<int>(threadIdx.x / 16) * kPositions;
-  const float* keys[kPositions];
+  int64_t keys[kPositions];  // where they begin
 #pragma unroll
   for (int j = 0; j < kPositions; ++j) {
-    keys[j] = a.k + kv_head * a.k_head_stride + path.cell(min(at + j, path.n - 1)) * a.head_dim_k;
+    keys[j] = cell_begin(a.k, kv_head, path.cell(min(at + j, path.n - 1)));
   }
   const int group = a.n_heads / a.n_kv_heads;
   for (int first = 0; first < group; first += kHeads) {
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
     for (int i = v; i < a.head_dim_k; i += 16) {
       float key[kPositions];
 #pragma unroll
-      for (int j = 0; j < kPositions; ++j) key[j] = __ldg(keys[j] + i);
+      for (int j = 0; j < kPositions; ++j) key[j] = cell_element<kType>(a.k, keys[j] + i);
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
         const float query = __ldg(q + min(h, n_heads - 1) * a.head_dim_k + i);
@@ -62,7 +63,11 @@ __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
 cudaError_t launch_attention_scores(const AttentionArgs& args, int64_t n_rows, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.n_tiles), static_cast<unsigned>(args.a.n_kv_heads),
                   static_cast<unsigned>(n_rows));
-  return gpu_launch(score_tile, grid, dim3(kThreads), 0, stream, args);
+  const DType dtype = args.a.k.dtype;
+  const auto kernel = dtype == DType::kF32   ? score_tile<DType::kF32>
+                      : dtype == DType::kF16 ? score_tile<DType::kF16>
+                                             : score_tile<DType::kQ8_0>;
+  return gpu_launch(kernel, grid, dim3(kThreads), 0, stream, args);
 }
 
 }  // namespace expertree::cuda

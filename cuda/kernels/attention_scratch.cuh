@@ -4,6 +4,7 @@
 
 #include "cuda/gpu/gpu.h"
 #include "cuda/kernels/attention_kernels.h"
+#include "cuda/kernels/cache_cells.cuh"
 
 namespace expertree::cuda {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/kernels/attention_kernels.h"
+#include "cuda/kernels/cache_cells.h"
 #include "cuda/kernels/expert_kernels.h"
 #include "cuda/kernels/int8_rows.h"
 #include "cuda/kernels/packed_layout.h"

@@ -1,12 +1,11 @@
 // Rows of floats to int8 (canonical.h, C3): a warp for 128 elements, or for a block of 256; a lane has four elements.
-#include "cuda/gpu/gpu.h"
+#include "cuda/kernels/int8_block.cuh"
 #include "cuda/kernels/int8_rows.h"
 
 namespace expertree::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kInfinityBits = 0x7f800000;
 
 struct QuantizeArgs {
   const float* x;
@@ -16,7 +15,7 @@ struct QuantizeArgs {
   Int8Rows out;
 };
 
-// Largest magnitude of a block: its bits, which order as integers, with infinities and NaN above all numbers.
+// Largest magnitude of a block: its bits.
 template <int kBlock>
 __device__ int block_max(const float (&x)[kBlock == 256 ? 8 : 4]) {
   int bits = 0;
@@ -43,15 +42,10 @@ __global__ void __launch_bounds__(kWarps * 32) quantize_rows(QuantizeArgs args) 
     x[4 * g + 2] = four.z;
     x[4 * g + 3] = four.w;
   }
-  const int max_bits = block_max<kBlock>(x);
-  const float amax = __int_as_float(max_bits);
-  const float inverse = __fdiv_rn(127.0f, amax);
-  const bool finite = max_bits < kInfinityBits;
-  const bool zero = !finite || __float_as_int(inverse) >= kInfinityBits;
-  const float d = !finite ? __int_as_float(0x7fc00000) : zero ? 0.0f : __fdiv_rn(amax, 127.0f);
+  const Int8Block rounding(block_max<kBlock>(x));
   // Blocks of 32 have eight lanes each.
   const int64_t block = kBlock == 256 ? first / 2 : first * 4 + lane / 8;
-  if (kBlock == 256 ? lane == 0 : lane % 8 == 0) args.out.d[row * args.out.d_stride + block] = d;
+  if (kBlock == 256 ? lane == 0 : lane % 8 == 0) args.out.d[row * args.out.d_stride + block] = rounding.d;
   if (kBlock == 256 && span % spans == 0) {  // what fills the row up to four
     const int64_t at = args.n / 256 + lane;
     if (at < args.out.d_stride) args.out.d[row * args.out.d_stride + at] = 0.0f;
@@ -60,7 +54,7 @@ __global__ void __launch_bounds__(kWarps * 32) quantize_rows(QuantizeArgs args) 
     int word = 0;
     int sum = 0;
     for (int i = 0; i < 4; ++i) {
-      const int q = zero ? 0 : min(127, max(-127, __float2int_rn(__fmul_rn(x[4 * g + i], inverse))));
+      const int q = rounding.round(x[4 * g + i]);
       sum += q;
       word |= (q & 255) << (8 * i);
     }

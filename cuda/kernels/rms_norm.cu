@@ -19,48 +19,66 @@ struct NormArgs {
   float* y;
   int64_t y_stride;
   bool staged;
+  bool centred;
 };
+
+// Takes its mean off a row. Every thread of the block calls; the row has been written by all.
+__device__ void centre(float* x, int64_t n, float* mean) {
+  if (threadIdx.x < 32) {
+    const float sum = sum16(x, n);
+    if (threadIdx.x == 0) *mean = __fdiv_rn(sum, static_cast<float>(n));
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) x[i] = __fsub_rn(x[i], *mean);
+  __syncthreads();
+}
+
+__device__ float normed(float x, float inverse, const float* w, const float* bias, int64_t i) {
+  float value = __fmul_rn(x, inverse);
+  if (w != nullptr) value = __fmul_rn(value, w[i]);
+  return bias != nullptr ? __fadd_rn(value, bias[i]) : value;
+}
 
 __global__ void __launch_bounds__(kThreads) norm_rows(NormArgs args) {
   GPU_DYN_SHARED(float, stage);
-  GPU_SHARED(float, inverse, 1);
+  GPU_SHARED(float, inverse, 2);
   const float* x = args.x + blockIdx.x * args.x_stride;
   float* y = args.y + blockIdx.x * args.y_stride;
-  if (args.staged) {
-    for (int64_t i = threadIdx.x; i < args.n; i += kThreads) stage[i] = x[i];
+  if (args.staged || args.centred) {
+    float* row = args.staged ? stage : y;
+    for (int64_t i = threadIdx.x; i < args.n; i += kThreads) row[i] = x[i];
     __syncthreads();
-    x = stage;
+    if (args.centred) centre(row, args.n, inverse + 1);
+    x = row;
   }
   if (threadIdx.x < 32) {
     const float r = inverse_rms(sum_of_squares16(x, args.n), args.n, args.eps);
     if (threadIdx.x == 0) inverse[0] = r;
   }
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < args.n; i += kThreads) {
-    float value = __fmul_rn(x[i], inverse[0]);
-    if (args.w != nullptr) value = __fmul_rn(value, args.w[i]);
-    if (args.bias != nullptr) value = __fadd_rn(value, args.bias[i]);
-    y[i] = value;
-  }
+  for (int64_t i = threadIdx.x; i < args.n; i += kThreads) y[i] = normed(x[i], inverse[0], args.w, args.bias, i);
 }
 
 struct ResidualArgs {
   ResidualNorm norm;
   int64_t n;
+  bool staged;
 };
 
 __global__ void __launch_bounds__(kThreads) add_and_norm(ResidualArgs args) {
   GPU_DYN_SHARED(float, stage);
-  GPU_SHARED(float, inverse, 2);
+  GPU_SHARED(float, inverse, 3);
   const ResidualNorm& norm = args.norm;
   const int64_t n = args.n;
   const float* add = norm.add + blockIdx.x * n;
   float* residual = norm.residual + blockIdx.x * n;
+  float* y = norm.normed == nullptr ? residual : norm.normed + blockIdx.x * n;
+  float* row = args.staged ? stage : y;
   if (norm.post_norm != nullptr) {
-    for (int64_t i = threadIdx.x; i < n; i += kThreads) stage[i] = add[i];
+    for (int64_t i = threadIdx.x; args.staged && i < n; i += kThreads) stage[i] = add[i];
     __syncthreads();
     if (threadIdx.x < 32) {
-      const float r = inverse_rms(sum_of_squares16(stage, n), n, norm.eps);
+      const float r = inverse_rms(sum_of_squares16(args.staged ? stage : add, n), n, norm.eps);
       if (threadIdx.x == 0) inverse[0] = r;
     }
     __syncthreads();
@@ -71,38 +89,35 @@ __global__ void __launch_bounds__(kThreads) add_and_norm(ResidualArgs args) {
     if (norm.post_norm != nullptr) a = __fmul_rn(__fmul_rn(a, inverse[0]), norm.post_norm[i]);
     const float sum = __fadd_rn(residual[i], __fmul_rn(a, norm.scale));
     residual[i] = sum;
-    stage[i] = sum;
+    row[i] = sum;
   }
   if (norm.normed == nullptr) return;
   __syncthreads();
+  if (norm.centred) centre(row, n, inverse + 2);
   if (threadIdx.x < 32) {
-    const float r = inverse_rms(sum_of_squares16(stage, n), n, norm.eps);
+    const float r = inverse_rms(sum_of_squares16(row, n), n, norm.eps);
     if (threadIdx.x == 0) inverse[1] = r;
   }
   __syncthreads();
-  float* normed = norm.normed + blockIdx.x * n;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) {
-    const float value = __fmul_rn(__fmul_rn(stage[i], inverse[1]), norm.w[i]);
-    normed[i] = norm.bias != nullptr ? __fadd_rn(value, norm.bias[i]) : value;
-  }
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) y[i] = normed(row[i], inverse[1], norm.w, norm.bias, i);
 }
 
 }  // namespace
 
 cudaError_t launch_rms_norm(const float* x, int64_t x_stride, const float* w, const float* bias, float eps,
-                            int64_t n_rows, int64_t n, float* y, int64_t y_stride, cudaStream_t stream) {
-  if (n_rows * n == 0) return cudaSuccess;
+                            int64_t n_rows, int64_t n, float* y, int64_t y_stride, cudaStream_t stream, bool centred) {
   const bool staged = n <= kMostStaged;
-  const NormArgs args{x, x_stride, w, bias, eps, n, y, y_stride, staged};
+  if (n_rows * n == 0) return cudaSuccess;
+  const NormArgs args{x, x_stride, w, bias, eps, n, y, y_stride, staged, centred};
   return gpu_launch(norm_rows, dim3(static_cast<unsigned>(n_rows)), dim3(kThreads),
                     staged ? static_cast<size_t>(n) * 4 : 0, stream, args);
 }
 
 cudaError_t launch_residual_norm(const ResidualNorm& norm, int64_t n_rows, int64_t n, cudaStream_t stream) {
-  if (n > kMostStaged) return cudaErrorInvalidValue;
+  const bool staged = n <= kMostStaged;
   if (n_rows * n == 0) return cudaSuccess;
-  return gpu_launch(add_and_norm, dim3(static_cast<unsigned>(n_rows)), dim3(kThreads), static_cast<size_t>(n) * 4,
-                    stream, ResidualArgs{norm, n});
+  return gpu_launch(add_and_norm, dim3(static_cast<unsigned>(n_rows)), dim3(kThreads),
+                    staged ? static_cast<size_t>(n) * 4 : 0, stream, ResidualArgs{norm, n, staged});
 }
 
 }  // namespace expertree::cuda

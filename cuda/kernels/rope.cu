@@ -1,4 +1,4 @@
-// Rotary embedding, and rows of heads into the cells of the KV cache.
+// Rotary embedding.
 #include "cuda/gpu/gpu.h"
 #include "cuda/kernels/row_kernels.h"
 
@@ -28,23 +28,6 @@ __global__ void __launch_bounds__(kThreads) turn_heads(Rope args) {
   }
 }
 
-struct StoreArgs {
-  const float* x;
-  int64_t row_stride;
-  int32_t head_dim;
-  const int32_t* cells;
-  float* dst;
-  int64_t dst_head_stride;
-};
-
-__global__ void __launch_bounds__(kThreads) store_cells(StoreArgs args) {
-  const int64_t head = blockIdx.x;
-  const int64_t row = blockIdx.y;
-  const float* x = args.x + row * args.row_stride + head * args.head_dim;
-  float* y = args.dst + head * args.dst_head_stride + static_cast<int64_t>(args.cells[row]) * args.head_dim;
-  for (int i = static_cast<int>(threadIdx.x); i < args.head_dim; i += kThreads) y[i] = x[i];
-}
-
 dim3 heads_and_rows(int32_t n_heads, int64_t n_rows) {
   return dim3(static_cast<unsigned>(n_heads), static_cast<unsigned>(n_rows));
 }
@@ -55,14 +38,6 @@ cudaError_t launch_rope(const Rope& args, int64_t n_rows, cudaStream_t stream) {
   if (2 * args.n_pairs > args.head_dim) return cudaErrorInvalidValue;
   if (n_rows * args.n_heads == 0 || (args.n_pairs == 0 && args.scale == nullptr)) return cudaSuccess;
   return gpu_launch(turn_heads, heads_and_rows(args.n_heads, n_rows), dim3(kThreads), 0, stream, args);
-}
-
-cudaError_t launch_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim,
-                               const int32_t* cells, int64_t n_rows, float* dst, int64_t dst_head_stride,
-                               cudaStream_t stream) {
-  if (n_rows * n_heads == 0) return cudaSuccess;
-  const StoreArgs args{x, row_stride, head_dim, cells, dst, dst_head_stride};
-  return gpu_launch(store_cells, heads_and_rows(n_heads, n_rows), dim3(kThreads), 0, stream, args);
 }
 
 }  // namespace expertree::cuda

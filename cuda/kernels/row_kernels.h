@@ -7,9 +7,11 @@
 
 namespace expertree::cuda {
 
-// y[r] = rms_norm(x[r]) * w, + bias; rows of n floats, strides in floats. w and bias may be null; y may be x.
+// y[r] = rms_norm(x[r]) * w, + bias; rows of n floats, strides in floats. w and bias may be null; y may be x. centred: a
+// layer norm, of x[r] less its mean.
 cudaError_t launch_rms_norm(const float* x, int64_t x_stride, const float* w, const float* bias, float eps,
-                            int64_t n_rows, int64_t n, float* y, int64_t y_stride, cudaStream_t stream);
+                            int64_t n_rows, int64_t n, float* y, int64_t y_stride, cudaStream_t stream,
+                            bool centred = false);
 
 // residual[r] += a * scale, where a = add[r], or rms_norm(add[r]) * post_norm where that is given; then
 // normed[r] = rms_norm(residual[r]) * w, + bias (normed null: left out). Rows of n floats, back to back.
@@ -18,10 +20,11 @@ struct ResidualNorm {
   const float* add;
   const float* post_norm;  // [n] or null
   float scale;
-  const float* w;     // [n]
+  const float* w;     // [n] or null
   const float* bias;  // [n] or null
   float eps;
   float* normed;
+  bool centred;  // as of launch_rms_norm
 };
 cudaError_t launch_residual_norm(const ResidualNorm& args, int64_t n_rows, int64_t n, cudaStream_t stream);
 
@@ -39,11 +42,6 @@ struct Rope {
   const float* scale;   // [n_rows] or null
 };
 cudaError_t launch_rope(const Rope& args, int64_t n_rows, cudaStream_t stream);
-
-// dst[cells[r]][.] = x[r][.], the plane of one KV head after the other: dst + head * dst_head_stride.
-cudaError_t launch_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim,
-                               const int32_t* cells, int64_t n_rows, float* dst, int64_t dst_head_stride,
-                               cudaStream_t stream);
 
 enum class RouterGating : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSigmoidOfChosen };
 

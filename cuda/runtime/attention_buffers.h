@@ -1,4 +1,4 @@
-// Memory of attention on the device: keys and values of all cells, what lies between projections and output, and the
+// Memory of blocks on the device: keys and values of all cells, parameters, what lies between inputs and outputs, and the
 // tables of a call.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpp/backend/device_dense.h"
+#include "cuda/kernels/cache_cells.h"
 #include "cuda/runtime/formats.h"
 #include "cuda/runtime/owned.h"
 
@@ -29,22 +30,21 @@ struct AttentionTables {
 int64_t attention_table_bytes(const DeviceDensePlan& plan);
 
 struct AttentionDevice {
-  struct Layer {
-    float* q_norm = nullptr;
-    float* k_norm = nullptr;
-    float* sinks = nullptr;
-    float* keys = nullptr;    // [n_kv_heads][n_cells][head_dim_k]
-    float* values = nullptr;  // [n_kv_heads][n_cells][head_dim_v]
+  struct Block {
+    DeviceBlock parameters;  // the plan's, with vectors in device memory
+    CacheCells keys;
+    CacheCells values;
   };
   AttentionDevice(const DeviceDensePlan& plan, const bool (&forms)[kRowForms], Carver* carver);
 
   float* q = nullptr;
   float* gate = nullptr;
   float* attended = nullptr;
+  float* added = nullptr;  // what attention or the feed-forward part adds to the residual stream
   void* attended_rows[kRowForms] = {};
   std::byte* scratch = nullptr;
   std::byte* tables = nullptr;
-  std::vector<Layer> layers;
+  std::vector<Block> blocks;
 };
 
 }  // namespace expertree::cuda

@@ -1,4 +1,4 @@
-// Attention of a layer as a whole: the part of CudaDense that keeps keys and values.
+// Attention of a block: the part of CudaDense that keeps keys and values.
 #include <algorithm>
 #include <cstring>
 
@@ -9,6 +9,17 @@
 #include "cuda/runtime/cuda_dense.h"
 
 namespace expertree::cuda {
+namespace {
+
+// The cells of a sequence, whose first is `base`.
+CacheCells from_cell(CacheCells cells, int64_t base) {
+  const int64_t at = base * cells.cell_stride;
+  cells.elements = static_cast<std::byte*>(cells.elements) + at * element_bytes(cells.dtype);
+  if (cells.scales != nullptr) cells.scales += at / 32;
+  return cells;
+}
+
+}  // namespace
 
 void CudaDense::upload(float* to, const float* from, int64_t n) {
   if (to == nullptr) return;
@@ -18,14 +29,14 @@ void CudaDense::upload(float* to, const float* from, int64_t n) {
   CUDA_CHECK(cudaMemcpyAsync(to, there, size, cudaMemcpyDeviceToDevice, stream_.get()));
 }
 
-void CudaDense::upload_attention_parameters() {
-  for (size_t l = 0; l < plan_.attention.size(); ++l) {
-    DeviceAttentionLayer& shape = plan_.attention[l];
-    const AttentionDevice::Layer& to = attention_.layers[l];
-    upload(to.q_norm, shape.q_norm, shape.q_norm_size());
-    upload(to.k_norm, shape.k_norm, shape.k_norm_size());
-    upload(to.sinks, shape.sinks, shape.n_heads);
-    shape.q_norm = shape.k_norm = shape.sinks = nullptr;  // the caller's
+void CudaDense::upload_block_parameters() {
+  for (size_t b = 0; b < plan_.blocks.size(); ++b) {
+    const auto from = plan_.blocks[b].vectors();
+    const auto to = attention_.blocks[b].parameters.vectors();
+    for (size_t i = 0; i < from.size(); ++i) {
+      upload(const_cast<float*>(*to[i].at), *from[i].at, from[i].n);
+      *from[i].at = nullptr;  // the caller's
+    }
   }
 }
 
@@ -78,25 +89,13 @@ void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& he
   CUDA_CHECK(launch_rope(rope, n_rows_, stream_.get()));
 }
 
-void CudaDense::store_cells(int32_t number, const int32_t* cells, int64_t n, const float* keys, const float* values) {
-  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
-  const AttentionDevice::Layer& to = attention_.layers[static_cast<size_t>(number)];
-  CUDA_CHECK(launch_store_cells(keys, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, cells, n, to.keys,
-                                plan_.n_cells * layer.head_dim_k, stream_.get()));
-  CUDA_CHECK(launch_store_cells(values, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, cells, n, to.values,
-                                plan_.n_cells * layer.head_dim_v, stream_.get()));
-}
-
-void CudaDense::attend(int32_t number, const DeviceAttentionRows& rows, const AttentionTables& tables) {
-  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
-  const AttentionDevice::Layer& there = attention_.layers[static_cast<size_t>(number)];
+void CudaDense::attend(const AttentionDevice::Block& block, const DeviceAttentionRows& rows,
+                       const AttentionTables& tables) {
+  const DeviceAttentionLayer& layer = block.parameters.attention;
   for (const DeviceAttentionRun& run : rows.runs) {
     const TreeAttention args{.q = attention_.q + run.row * layer.q_width(),
-                             .k = there.keys + run.base * layer.head_dim_k,
-                             .v = there.values + run.base * layer.head_dim_v,
-                             .k_head_stride = plan_.n_cells * layer.head_dim_k,
-                             .v_head_stride = plan_.n_cells * layer.head_dim_v,
-                             .v_cell_stride = layer.head_dim_v,
+                             .k = from_cell(block.keys, run.base),
+                             .v = from_cell(block.values, run.base),
                              .n_heads = layer.n_heads,
                              .n_kv_heads = layer.n_kv_heads,
                              .head_dim_k = layer.head_dim_k,
@@ -109,20 +108,17 @@ void CudaDense::attend(int32_t number, const DeviceAttentionRows& rows, const At
                              .tail_stride = run.tail_stride,
                              .scale = layer.scale,
                              .softcap = layer.softcap,
-                             .sinks = there.sinks,
+                             .sinks = layer.sinks,
                              .out = attention_.attended + run.row * layer.attended_width()};
     CUDA_CHECK(launch_attention(args, run.n, attention_.scratch, stream_.get()));
   }
 }
 
-void CudaDense::attention(int32_t number, const DeviceAttentionRows& rows) {
-  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
-  const AttentionDevice::Layer& there = attention_.layers[static_cast<size_t>(number)];
+void CudaDense::attention(const AttentionDevice::Block& block, const DeviceAttentionRows& rows, float* k, float* v,
+                          float* y) {
+  const DeviceAttentionLayer& layer = block.parameters.attention;
   const cudaStream_t stream = stream_.get();
   const AttentionTables tables = upload_tables(rows);
-  float* y = take_outputs(shape(layer.output).rows);
-  float* k = take_outputs(layer.k_width());
-  float* v = take_outputs(layer.v_width());
   product_into(layer.q, attention_.q);
   product_into(layer.k, k);
   if (layer.v >= 0) {
@@ -135,15 +131,18 @@ void CudaDense::attention(int32_t number, const DeviceAttentionRows& rows) {
   CUDA_CHECK(launch_clamp(attention_.q, n_rows_ * layer.q_width(), layer.limit, stream));
   CUDA_CHECK(launch_clamp(k, n_rows_ * layer.k_width(), layer.limit, stream));
   CUDA_CHECK(launch_clamp(v, n_rows_ * layer.v_width(), layer.limit, stream));
-  prepare_heads(layer, {attention_.q, layer.n_heads, layer.norm_of_q, there.q_norm, tables.query_scale}, tables,
+  prepare_heads(layer, {attention_.q, layer.n_heads, layer.norm_of_q, layer.q_norm, tables.query_scale}, tables,
                 rows.n_pairs);
-  prepare_heads(layer, {k, layer.n_kv_heads, layer.norm_of_k, there.k_norm, nullptr}, tables, rows.n_pairs);
+  prepare_heads(layer, {k, layer.n_kv_heads, layer.norm_of_k, layer.k_norm, nullptr}, tables, rows.n_pairs);
   if (layer.normalize_values) {
     CUDA_CHECK(launch_rms_norm(v, layer.head_dim_v, nullptr, nullptr, layer.eps, n_rows_ * layer.n_kv_heads,
                                layer.head_dim_v, v, layer.head_dim_v, stream));
   }
-  store_cells(number, tables.cells, n_rows_, k, v);
-  attend(number, rows, tables);
+  CUDA_CHECK(launch_store_cells(k, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, tables.cells, n_rows_,
+                                block.keys, stream));
+  CUDA_CHECK(launch_store_cells(v, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, tables.cells, n_rows_,
+                                block.values, stream));
+  attend(block, rows, tables);
   if (layer.gate >= 0) {
     CUDA_CHECK(
         launch_sigmoid_gate(attention_.attended, attention_.gate, false, n_rows_, layer.attended_width(), stream));
@@ -152,23 +151,22 @@ void CudaDense::attention(int32_t number, const DeviceAttentionRows& rows) {
   const ProductInput attended = rows_for(output.dtype, attention_.attended, attention_.attended_rows, output.k);
   CUDA_CHECK(launch_product(output, attended, static_cast<int32_t>(n_rows_), y, output.rows, stream));
   CUDA_CHECK(launch_scale_softcap(y, n_rows_ * output.rows, layer.output_scale, 0.0f, stream));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream));
 }
 
-void CudaDense::put_cells(int32_t number, int64_t cell, int64_t n, const float* keys, const float* values) {
-  const DeviceAttentionLayer& layer = plan_.attention[static_cast<size_t>(number)];
-  const int64_t k_width = layer.k_width(), v_width = layer.v_width();
+void CudaDense::put_cells(int32_t number, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) {
+  const AttentionDevice::Block& to = attention_.blocks[static_cast<size_t>(number)];
+  const DeviceAttentionLayer& layer = to.parameters.attention;
+  const int64_t key = layer.n_kv_heads * layer.key_bytes(), value = layer.n_kv_heads * layer.value_bytes();
   const int64_t step = sizes_.load_bytes / cell_row_bytes(layer);
   for (int64_t at = 0; at < n; at += step) {
     const int64_t rows = std::min(step, n - at);
-    auto* floats = reinterpret_cast<float*>(load_buffer());
-    std::copy_n(keys + at * k_width, rows * k_width, floats);
-    std::copy_n(values + at * v_width, rows * v_width, floats + rows * k_width);
-    auto* cells = reinterpret_cast<int32_t*>(floats + rows * (k_width + v_width));
-    for (int64_t i = 0; i < rows; ++i) cells[i] = static_cast<int32_t>(cell + at + i);
-    const auto* there = reinterpret_cast<const float*>(send_buffer(rows * cell_row_bytes(layer)));
-    store_cells(number, reinterpret_cast<const int32_t*>(there + rows * (k_width + v_width)), rows, there,
-                there + rows * k_width);
+    std::byte* buffer = load_buffer();
+    std::copy_n(keys + at * key, rows * key, buffer);
+    std::copy_n(values + at * value, rows * value, buffer + rows * key);
+    const std::byte* there = send_buffer(rows * (key + value));
+    CUDA_CHECK(launch_copy_cells(there, layer.key_bytes(), layer.n_kv_heads, cell + at, rows, to.keys, stream_.get()));
+    CUDA_CHECK(launch_copy_cells(there + rows * key, layer.value_bytes(), layer.n_kv_heads, cell + at, rows, to.values,
+                                 stream_.get()));
   }
 }
 

@@ -56,7 +56,7 @@ CudaDense::CudaDense(const DeviceDensePlan& plan)
       done_(make_event()) {
   for (LoadBuffer& buffer : loads_) buffer.copied = make_event();
   upload_biases();
-  upload_attention_parameters();
+  upload_block_parameters();
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
 }
 
@@ -112,26 +112,31 @@ void CudaDense::begin(const float* x, int64_t n_rows, int64_t k) {
   if (pending_ && is_kept(Wait::kDenseInputs)) CUDA_CHECK(cudaEventSynchronize(done_.get()));
   pending_ = true;
   n_rows_ = n_rows;
-  k_ = k;
   n_outputs_ = 0;
-  std::fill_n(has_form_, kRowForms, false);
+  set_inputs(device_.inputs, k);
   const auto size = static_cast<size_t>(n_rows * k) * sizeof(float);
   std::memcpy(pinned_.inputs, x, size);
   CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, stream_.get()));
   CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
 }
 
+void CudaDense::set_inputs(const float* x, int64_t k) {
+  x_ = x;
+  k_ = k;
+  std::fill_n(has_form_, kRowForms, false);
+}
+
 ProductInput CudaDense::input_for(DType dtype) {
   ProductInput input;
   const int form = row_form(dtype);
   if (form < 0) {
-    input.f32 = device_.inputs;
+    input.f32 = x_;
     input.f32_stride = k_;
     return input;
   }
   input.q = int8_rows_at(device_.input_rows[form], n_rows_, k_, kFormBlocks[form]);
   if (has_form_[form]) return input;
-  CUDA_CHECK(launch_quantize_rows(device_.inputs, k_, n_rows_, k_, kFormBlocks[form], input.q, stream_.get()));
+  CUDA_CHECK(launch_quantize_rows(x_, k_, n_rows_, k_, kFormBlocks[form], input.q, stream_.get()));
   has_form_[form] = true;
   return input;
 }
@@ -166,12 +171,16 @@ ProductInput CudaDense::rows_for(DType dtype, const float* x, void* const (&form
   return rows;
 }
 
-void CudaDense::feed_forward(int32_t gate_number, int32_t up_number, int32_t down_number) {
+void CudaDense::feed_forward(int32_t gate, int32_t up, int32_t down) {
+  feed_forward_into(gate, up, down, take_outputs(shape(down).rows));
+  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
+}
+
+void CudaDense::feed_forward_into(int32_t gate_number, int32_t up_number, int32_t down_number, float* y) {
   const DenseMatrix gate = matrix(gate_number), up = matrix(up_number), down = matrix(down_number);
   const Unit unit = unit_of(plan_.unit);
   const auto n_rows = static_cast<int32_t>(n_rows_);
   const cudaStream_t stream = stream_.get();
-  float* y = take_outputs(down.rows);
   if (gate.dtype == up.dtype) {
     CUDA_CHECK(launch_gated_product(gate, up, unit, input_for(gate.dtype), n_rows, device_.hidden, gate.rows, stream));
   } else {
@@ -181,7 +190,6 @@ void CudaDense::feed_forward(int32_t gate_number, int32_t up_number, int32_t dow
   }
   CUDA_CHECK(launch_product(down, rows_for(down.dtype, device_.hidden, device_.hidden_rows, gate.rows), n_rows, y,
                             down.rows, stream));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream));
 }
 
 const float* CudaDense::wait() {

@@ -23,8 +23,8 @@ class CudaDense final : public DeviceDense {
   void begin(const float* x, int64_t n_rows, int64_t k) override;
   void product(int32_t matrix) override;
   void feed_forward(int32_t gate, int32_t up, int32_t down) override;
-  void attention(int32_t layer, const DeviceAttentionRows& rows) override;
-  void put_cells(int32_t layer, int64_t cell, int64_t n, const float* keys, const float* values) override;
+  void block(int32_t block, const DeviceAttentionRows& rows) override;
+  void put_cells(int32_t block, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) override;
   const float* wait() override;
   bool recover() noexcept override;
 
@@ -50,7 +50,7 @@ class CudaDense final : public DeviceDense {
   std::byte* send_buffer(int64_t size_bytes);
   void upload(float* to, const float* from, int64_t n);
   void upload_biases();
-  void upload_attention_parameters();
+  void upload_block_parameters();
   ProductInput input_for(DType dtype);
   // Rows of the call, [n_rows][k], as a matrix of this format reads them; forms: memory for what they are rounded to.
   ProductInput rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k);
@@ -58,8 +58,14 @@ class CudaDense final : public DeviceDense {
   AttentionTables upload_tables(const DeviceAttentionRows& rows);
   void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
                      int64_t n_pairs);
-  void store_cells(int32_t layer, const int32_t* cells, int64_t n, const float* keys, const float* values);
-  void attend(int32_t layer, const DeviceAttentionRows& rows, const AttentionTables& tables);
+  void attend(const AttentionDevice::Block& block, const DeviceAttentionRows& rows, const AttentionTables& tables);
+  // Of the call's inputs, into y; their keys and values.
+  void attention(const AttentionDevice::Block& block, const DeviceAttentionRows& rows, float* k, float* v, float* y);
+  void add_to_residual(const DeviceBlock& block, const float* post_norm, float* residual, float* normed);
+  void choose_experts(const DeviceBlock& block, const DeviceBlockOutputs& at, float* outputs);
+  void feed_forward_into(int32_t gate, int32_t up, int32_t down, float* y);
+  // What products read from now on: x [n_rows][k] in device memory.
+  void set_inputs(const float* x, int64_t k);
   // The place of [n_rows][rows] further outputs.
   float* take_outputs(int64_t rows);
 
@@ -76,9 +82,10 @@ class CudaDense final : public DeviceDense {
   Event done_;  // recorded behind each product
   bool pending_ = false;  // nobody has waited for the call
   int64_t n_rows_ = 0;  // of the call
+  const float* x_ = nullptr;  // the inputs of products, [n_rows][k]
   int64_t k_ = 0;
   int64_t n_outputs_ = 0;
-  bool has_form_[kRowForms] = {};  // the call's inputs have been quantised so
+  bool has_form_[kRowForms] = {};  // the inputs have been quantised so
 };
 
 }  // namespace expertree::cuda

@@ -18,15 +18,16 @@ DenseSizes::DenseSizes(const DeviceDensePlan& plan) {
     if (w.bias != nullptr) load_bytes = std::max(load_bytes, w.rows * static_cast<int64_t>(sizeof(float)));
     if (row_form(w.dtype) >= 0) forms[row_form(w.dtype)] = true;
   }
-  for (const DeviceAttentionLayer& layer : plan.attention) {
-    const auto vector_bytes = static_cast<int64_t>(sizeof(float)) * std::max<int64_t>(layer.q_width(), layer.n_heads);
-    load_bytes = std::max({load_bytes, vector_bytes, cell_row_bytes(layer)});
+  for (DeviceBlock block : plan.blocks) {
+    for (const DeviceBlock::Vector& vector : block.vectors()) {
+      load_bytes = std::max(load_bytes, vector.n * static_cast<int64_t>(sizeof(float)));
+    }
+    load_bytes = std::max(load_bytes, cell_row_bytes(block.attention));
   }
 }
 
 int64_t cell_row_bytes(const DeviceAttentionLayer& layer) {
-  return (layer.k_width() + layer.v_width()) * static_cast<int64_t>(sizeof(float)) +
-         static_cast<int64_t>(sizeof(int32_t));
+  return layer.n_kv_heads * (layer.key_bytes() + layer.value_bytes());
 }
 
 DenseDevice::DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {

@@ -37,7 +37,7 @@ struct DenseDevice {
   std::vector<std::byte*> matrices;
 };
 
-// What a cell of a layer takes on its way to the device: a key, a value, the cell's number.
+// What a cell of a layer takes on its way to the device.
 int64_t cell_row_bytes(const DeviceAttentionLayer& layer);
 
 struct DensePinned {

@@ -121,7 +121,7 @@ def _cells_on_gpu(need: Need, parts: Sequence[DensePart], on_gpu: Sequence[Place
     """Keys and values of one session, if attention of all layers and they find room."""
     attention = [part for part in parts if part.group == "attention"]
     all_there = any(placed.what == "attention" and not placed.note for placed in on_gpu)
-    if not all_there or need.kv_cache_bytes is None or need.cache_types != ("f32", "f32"):
+    if not all_there or need.kv_cache_bytes is None:
         return []
     if any(part.is_latent for part in attention):
         return []

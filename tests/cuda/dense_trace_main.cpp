@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "cpp/tensor/blocks.h"
+#include "cpp/tensor/half.h"
 #include "cuda/emulation/control.h"
 #include "cuda/runtime/cuda_dense.h"
 
@@ -21,14 +24,19 @@ constexpr int64_t kWidth = 64, kFf = 32, kRows = 3;
 // Three times what a loading buffer holds.
 constexpr int64_t kTallRows = 3 * (int64_t{4} << 20) / (kWidth * 4);
 constexpr int64_t kCells = 40;
-enum { kGate, kUp, kDown, kQuery, kTall, kMatrices };
-// A feed-forward part and a product, a product, the tall one, attention.
-enum { kUnit, kOne, kPieces, kAttend, kKinds };
+enum { kGate, kUp, kDown, kQuery, kRouter, kTall, kMatrices };
+constexpr int32_t kExperts = 8;
+// A feed-forward part and a product, a product, the tall one, blocks: with a feed-forward part, with a router, with neither,
+// over cells of each format.
+enum { kUnit, kOne, kPieces, kAttend, kAttendHalf, kAttendInt8, kKinds };
+constexpr DType kCellTypes[] = {DType::kF32, DType::kF16, DType::kQ8_0};
+constexpr int kHeads = 4, kHeadDim = kWidth / kHeads;
 
 class Trace {
  public:
   explicit Trace(unsigned seed) : random_(seed) {
-    const int64_t shapes[kMatrices][2] = {{kFf, kWidth}, {kFf, kWidth}, {kWidth, kFf}, {kWidth, kWidth}};
+    const int64_t shapes[kMatrices][2] = {
+        {kFf, kWidth}, {kFf, kWidth}, {kWidth, kFf}, {kWidth, kWidth}, {kExperts, kWidth}};
     for (int m = 0; m < kTall; ++m) {
       plan_.matrices.push_back({DType::kF32, shapes[m][0], shapes[m][1], 1.0f, m == kQuery ? bias_ : nullptr});
     }
@@ -36,17 +44,37 @@ class Trace {
     plan_.max_rows = kRows;
     plan_.max_k = kWidth;
     plan_.max_hidden = kFf;
-    plan_.max_outputs = kTallRows + kRows * 4 * kWidth;
-    DeviceAttentionLayer attention;
+    plan_.max_outputs = kTallRows + kRows * 8 * kWidth;
+    DeviceBlock block;
+    block.n_embd = kWidth;
+    block.attention_norm = {bias_, bias_};
+    block.post_attention_norm = block.feed_forward_norm.weight = bias_;
+    DeviceAttentionLayer& attention = block.attention;
     attention.q = attention.k = attention.v = attention.output = kQuery;
-    attention.n_heads = attention.n_kv_heads = 4;
-    attention.head_dim_k = attention.head_dim_v = kWidth / 4;
+    attention.n_heads = attention.n_kv_heads = kHeads;
+    attention.head_dim_k = attention.head_dim_v = kHeadDim;
     attention.scale = 0.25f;
-    plan_.attention.push_back(attention);
+    for (const DType type : kCellTypes) {
+      attention.keys = attention.values = type;
+      plan_.blocks.push_back(block);
+    }
+    plan_.blocks[0].gate = kGate;
+    plan_.blocks[0].up = kUp;
+    plan_.blocks[0].down = kDown;
+    DeviceRouter& router = plan_.blocks[1].router;
+    router.matrix = kRouter;
+    router.own_norm = true;
+    router.n_experts = kExperts;
+    router.n_used = 2;
     plan_.n_cells = kCells;
     plan_.max_pairs = 2;
     plan_.max_tails = kRows;
     for (float& x : past_) x = number();
+    for (uint16_t& x : past_halves_) x = float_to_half(number());
+    for (BlockQ8_0& x : past_blocks_) {
+      x.d = float_to_half(number());
+      for (int8_t& q : x.qs) q = static_cast<int8_t>(random_() % 255 - 127);
+    }
     for (float& x : bias_) x = number();
     for (const DeviceMatrix& m : plan_.matrices) {
       weights_.emplace_back(static_cast<size_t>(m.rows * m.k));
@@ -66,8 +94,8 @@ class Trace {
     cuda::CudaDense device(plan_);
     load(&device);
     for (int i = 0; i < n_calls; ++i) {
-      constexpr int kQuick[] = {kUnit, kOne, kAttend};
-      const int kind = i == 0 ? kPieces : kQuick[random_() % 3];
+      constexpr int kQuick[] = {kUnit, kOne, kAttend, kAttendHalf, kAttendInt8};
+      const int kind = i == 0 ? kPieces : kQuick[random_() % std::size(kQuick)];
       if (call(&device, kind) != right_[static_cast<size_t>(kind)]) return false;
       if (random_() % 3 == 0) device.begin(inputs_, kRows, kWidth);  // nobody waits for it
     }
@@ -87,15 +115,17 @@ class Trace {
     device->begin(inputs_, kind == kPieces ? 1 : kRows, kWidth);
     if (kind == kUnit) device->feed_forward(kGate, kUp, kDown);
     if (kind == kPieces) device->product(kTall);
-    if (kind == kAttend) attend(device);
+    if (kind >= kAttend) attend(device, kind - kAttend);
     if (kind == kUnit || kind == kOne) device->product(kQuery);
     const float* outputs = device->wait();
-    constexpr int64_t kSizes[kKinds] = {2 * kRows * kWidth, kRows * kWidth, kTallRows, 3 * kRows * kWidth};
-    return {outputs, outputs + kSizes[kind]};
+    constexpr int64_t kSizes[] = {2 * kRows * kWidth, kRows * kWidth, kTallRows};
+    const int64_t size =
+        kind < kAttend ? kSizes[kind] : plan_.blocks[static_cast<size_t>(kind - kAttend)].outputs(kRows).size;
+    return {outputs, outputs + size};
   }
 
   // Rows of a tree behind a past of 33 cells, which comes anew.
-  void attend(cuda::CudaDense* device) {
+  void attend(cuda::CudaDense* device, int layer) {
     constexpr int64_t kPast = 33;
     constexpr float kAngles[2 * kRows] = {1, 0.5f, 0.25f, 1, 0.5f, 0.25f};
     constexpr int32_t kOwnCells[kRows] = {kPast, kPast + 1, kPast + 2};
@@ -103,8 +133,10 @@ class Trace {
     constexpr int32_t kTailSizes[kRows] = {0, 1, 1};
     constexpr int32_t kTails[kRows] = {0, kPast + 1, kPast + 2};
     const DeviceAttentionRun run{0, kRows, 0, kPast + 1, 0, 1};
-    device->put_cells(0, 0, kPast, past_, past_);
-    device->attention(0, {2, kAngles, kAngles, nullptr, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
+    const void* past[] = {past_, past_halves_, past_blocks_};
+    const auto* rows = static_cast<const std::byte*>(past[layer]);
+    device->put_cells(layer, 0, kPast, rows, rows);
+    device->block(layer, {2, kAngles, kAngles, nullptr, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
   }
 
   std::mt19937 random_;
@@ -112,6 +144,8 @@ class Trace {
   float bias_[kWidth];
   float inputs_[kRows * kWidth];
   float past_[kCells * kWidth];
+  uint16_t past_halves_[kCells * kWidth];
+  BlockQ8_0 past_blocks_[kCells * kHeads];  // heads are shorter than a block
   std::vector<std::vector<float>> weights_;
   std::vector<std::vector<float>> right_;
 };

@@ -74,16 +74,21 @@ ENTRY int et_gated_unit(int unit, const float* gate, const float* up, int64_t n,
 }
 
 ENTRY int et_rms_norm(const float* x, int64_t x_stride, const float* w, const float* bias, float eps, int64_t n_rows,
-                      int64_t n, float* y, int64_t y_stride, cudaStream_t stream) {
-  return launch_rms_norm(x, x_stride, w, bias, eps, n_rows, n, y, y_stride, stream);
+                      int64_t n, float* y, int64_t y_stride, int centred, cudaStream_t stream) {
+  return launch_rms_norm(x, x_stride, w, bias, eps, n_rows, n, y, y_stride, stream, centred != 0);
 }
 ENTRY int et_residual_norm(const ResidualNorm* args, int64_t n_rows, int64_t n, cudaStream_t stream) {
   return launch_residual_norm(*args, n_rows, n, stream);
 }
 ENTRY int et_rope(const Rope* args, int64_t n_rows, cudaStream_t stream) { return launch_rope(*args, n_rows, stream); }
+ENTRY int64_t et_cell_stride(int dtype, int64_t head_dim) { return cell_stride(static_cast<DType>(dtype), head_dim); }
 ENTRY int et_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim, const int32_t* cells,
-                         int64_t n_rows, float* dst, int64_t dst_head_stride, cudaStream_t stream) {
-  return launch_store_cells(x, row_stride, n_heads, head_dim, cells, n_rows, dst, dst_head_stride, stream);
+                         int64_t n_rows, const CacheCells* to, cudaStream_t stream) {
+  return launch_store_cells(x, row_stride, n_heads, head_dim, cells, n_rows, *to, stream);
+}
+ENTRY int et_copy_cells(const void* rows, int64_t row_bytes, int32_t n_heads, int64_t cell, int64_t n_rows,
+                        const CacheCells* to, cudaStream_t stream) {
+  return launch_copy_cells(rows, row_bytes, n_heads, cell, n_rows, *to, stream);
 }
 ENTRY int et_router(const Router* router, float* scores, int64_t n_rows, int32_t* ids, float* weights,
                     int32_t* not_finite, cudaStream_t stream) {

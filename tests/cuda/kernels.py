@@ -10,9 +10,11 @@ from ctypes import c_bool, c_float, c_int32, c_int64, c_void_p
 import gguf
 import numpy as np
 from emulated_library import load
+from expertree._core import _testing
 
 UNITS = {"silu_mul": 0, "gelu_mul": 1, "swiglu_oai": 2, "relu_mul": 3}
 GATINGS = {"softmax": 0, "sigmoid": 1, "softmax_of_chosen": 2, "sigmoid_of_chosen": 3}
+ELEMENT_BYTES = {"F32": 4, "F16": 2, "Q8_0": 1}
 PLANES = ("codes", "high", "scales", "d")
 
 
@@ -158,6 +160,7 @@ class ResidualNorm(ctypes.Structure):
         ("bias", c_void_p),
         ("eps", c_float),
         ("normed", c_void_p),
+        ("centred", c_bool),
     ]
 
 
@@ -189,14 +192,47 @@ class Router(ctypes.Structure):
     ]
 
 
+class CacheCells(ctypes.Structure):
+    _fields_ = [
+        ("dtype", c_int32),
+        ("elements", c_void_p),
+        ("scales", c_void_p),
+        ("head_stride", c_int64),
+        ("cell_stride", c_int64),
+    ]
+
+
+def cells(on: Device, type_name: str, n_heads: int, n_cells: int, head_dim: int) -> CacheCells:
+    """Room for keys or values of every KV head: undefined, and with space between the planes."""
+    stride = cell_stride(type_name, head_dim)
+    n = n_heads * (n_cells + 1) * stride
+    scales = on.alloc(2 * n // 32) if type_name == "Q8_0" else None
+    number = type_number(type_name)
+    return CacheCells(number, on.alloc(n * ELEMENT_BYTES[type_name]), scales, (n_cells + 1) * stride, stride)
+
+
+def cell_stride(type_name: str, head_dim: int) -> int:
+    stride = load().et_cell_stride
+    stride.restype = c_int64
+    return int(stride(type_number(type_name), c_int64(head_dim)))
+
+
+def put_cells(on: Device, type_name: str, x: np.ndarray) -> CacheCells:
+    """x: float32 [n_heads][n_cells][head_dim], rounded on the CPU."""
+    n_heads, n_cells, head_dim = x.shape
+    rows = _testing.write_cache_rows("scalar", type_name.lower(), x.reshape(-1, head_dim).copy())
+    by_cell = rows.reshape(n_heads, n_cells, -1).transpose(1, 0, 2).copy()
+    to = cells(on, type_name, n_heads, n_cells, head_dim)
+    size = by_cell.shape[2]
+    on.run("copy_cells", on.put(by_cell), c_int64(size), n_heads, c_int64(0), c_int64(n_cells), ctypes.byref(to))
+    return to
+
+
 class TreeAttention(ctypes.Structure):
     _fields_ = [
         ("q", c_void_p),
-        ("k", c_void_p),
-        ("v", c_void_p),
-        ("k_head_stride", c_int64),
-        ("v_head_stride", c_int64),
-        ("v_cell_stride", c_int64),
+        ("k", CacheCells),
+        ("v", CacheCells),
         ("n_heads", c_int32),
         ("n_kv_heads", c_int32),
         ("head_dim_k", c_int32),

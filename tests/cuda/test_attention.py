@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from expertree._core import _testing
-from kernels import CudaError, TreeAttention, call, device, load
+from kernels import CacheCells, CudaError, TreeAttention, call, cells, device, load, put_cells
 from weights import assert_same_bits
 
 
@@ -25,6 +25,7 @@ class Case:
     softcap: float = 0.0
     sinks: bool = False
     latent: bool = False  # values are the leading elements of the keys
+    types: tuple[str, str] = ("F32", "F32")  # of keys and values
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
         rng = np.random.default_rng(self.n_prefix * 7 + self.n_heads)
@@ -51,14 +52,11 @@ def attend(case: Case, rows: list[int], n_prefix_on_device: bool = False) -> np.
     for i, tail in enumerate(tails):
         padded[i, : len(tail)] = tail
     with device() as on:
-        keys = on.put(k)
+        keys = put_cells(on, case.types[0], k)
         args = TreeAttention(
             q=on.put(q[rows]),
             k=keys,
-            v=keys if case.latent else on.put(v),
-            k_head_stride=k[0].size,
-            v_head_stride=k[0].size if case.latent else v[0].size,
-            v_cell_stride=case.head_dim_k if case.latent else case.head_dim_v,
+            v=keys if case.latent else put_cells(on, case.types[1], v),
             n_heads=case.n_heads,
             n_kv_heads=case.n_kv_heads,
             head_dim_k=case.head_dim_k,
@@ -91,6 +89,7 @@ def expected(case: Case, row: int) -> np.ndarray:
             _testing.attend(
                 "scalar", q[row, heads].copy(), k[head], v[head], case.n_prefix, case.tail_cells(row), 0.125,
                 first=case.first(row), softcap=case.softcap, sinks=None if sinks is None else sinks[heads].copy(),
+                k_type=case.types[0].lower(), v_type=case.types[1].lower(),
             )
         )  # fmt: skip
     return np.concatenate(out)
@@ -112,6 +111,14 @@ CASES = {
     "values of another width": Case(4, 2, 48, 36, 65, TREE),
     "long": Case(2, 1, 16, 16, 1100, [[0]]),
 }
+# Heads of whole and of broken blocks, longer than the tiles in flight, and the two kinds mixed.
+for types in (("F16", "F16"), ("Q8_0", "Q8_0"), ("F16", "Q8_0"), ("Q8_0", "F32")):
+    kinds = " and ".join(types)
+    CASES[f"{kinds} cells"] = Case(4, 2, 64, 64, 40, TREE, window=37, types=types)
+    CASES[f"{kinds}, broken blocks"] = Case(6, 2, 48, 36, 200, TREE, softcap=20.0, sinks=True, types=types)
+    CASES[f"{kinds}, narrow"] = Case(2, 1, 4, 4, 5, TREE, types=types)
+CASES["latent in half"] = Case(10, 1, 72, 64, 50, TREE, latent=True, types=("F16", "F16"))
+CASES["latent in int8"] = Case(10, 1, 72, 64, 50, TREE, latent=True, types=("Q8_0", "Q8_0"))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -140,9 +147,9 @@ def test_rows_of_a_chain_share_the_longest_prefix(order: str) -> None:
     n_seen = [70, 69, 64, 33, 32, 31, 2, 1]
     with device() as on:
         args = TreeAttention(
-            q=on.put(q), k=on.put(k), v=on.put(v), k_head_stride=k[0].size, v_head_stride=v[0].size, v_cell_stride=32,
-            n_heads=4, n_kv_heads=2, head_dim_k=32, head_dim_v=32, n_prefix=70,
-            n_tail=on.put(np.array(n_seen, np.int32) - 70), scale=0.125, out=on.alloc(8 * 4 * 32 * 4),
+            q=on.put(q), k=put_cells(on, "F32", k), v=put_cells(on, "F32", v), n_heads=4, n_kv_heads=2,
+            head_dim_k=32, head_dim_v=32, n_prefix=70, n_tail=on.put(np.array(n_seen, np.int32) - 70), scale=0.125,
+            out=on.alloc(8 * 4 * 32 * 4),
         )  # fmt: skip
         sizes = [getattr(load(), f"et_attention_scratch_{what}") for what in ("bytes", "limit")]
         for size in sizes:
@@ -172,7 +179,16 @@ def test_the_limit_of_scratch_memory_holds_for_shorter_paths() -> None:
 
 def test_what_attention_cannot_be() -> None:
     with device() as on:
-        for n_heads, n_kv, dim in ((3, 2, 8), (4, 0, 8), (4, 2, 6)):
-            args = TreeAttention(n_heads=n_heads, n_kv_heads=n_kv, head_dim_k=8, head_dim_v=dim, v_cell_stride=dim)
+
+        def refused(n_heads: int = 4, n_kv: int = 2, stride: int = 8, dtype: int = 0) -> None:
+            row = cells(on, "F32", 2, 1, 8)
+            values = CacheCells(dtype, row.elements, None, 64, stride)
+            args = TreeAttention(n_heads=n_heads, n_kv_heads=n_kv, head_dim_k=8, head_dim_v=8, k=row, v=values)
             with pytest.raises(CudaError):
                 call("attention", ctypes.byref(args), c_int64(1), None, on.stream)
+
+        refused(n_heads=3)
+        refused(n_kv=0)
+        refused(stride=10)  # not whole pieces of 16 bytes
+        refused(stride=4)  # less than a head
+        refused(dtype=2)

@@ -8,7 +8,7 @@ from ctypes import c_float, c_int64
 import numpy as np
 import pytest
 from expertree._core import _testing
-from kernels import GATINGS, CudaError, ResidualNorm, Rope, Router, call, device
+from kernels import GATINGS, CacheCells, CudaError, Device, ResidualNorm, Rope, Router, call, device, put_cells
 from weights import assert_same_bits, random_rows
 
 EPS = 1e-5
@@ -19,44 +19,61 @@ def rms_norm(x: np.ndarray, w: np.ndarray | None) -> np.ndarray:
     return np.array([_testing.rms_norm("scalar", row, w, EPS) for row in x])
 
 
+def centred(x: np.ndarray) -> np.ndarray:
+    """Rows less their mean, summed as canonical.h, C1 has it."""
+    n = x.shape[1]
+    lanes = np.zeros((16, len(x)), np.float32)
+    for i in range(n):
+        lanes[i % 16] += x[:, i]
+    for half in (8, 4, 2, 1):
+        lanes[:half] += lanes[half : 2 * half]
+    return x - (lanes[0] / np.float32(n))[:, None]
+
+
 @pytest.mark.parametrize("n", [*LENGTHS, 13000])  # the last is longer than what is staged
 def test_rms_norm(n: int, order: str) -> None:
     rng = np.random.default_rng(n)
     x, (w, bias) = random_rows(rng, 3, n), random_rows(rng, 2, n)
-    for weight, added, in_place in ((w, None, False), (None, None, True), (w, bias, True)):
+    for weight, added, in_place, is_layer_norm in (
+        (w, None, False, False), (None, None, True, False), (w, bias, True, False), (w, bias, False, True),
+    ):  # fmt: skip
         with device() as on:
             source = on.put(np.pad(x, ((0, 0), (0, 5))))
             y = source if in_place else on.alloc(3 * (n + 5) * 4)
             on.run(
                 "rms_norm", source, c_int64(n + 5), on.put(weight), on.put(added), c_float(EPS), c_int64(3), c_int64(n),
-                y, c_int64(n + 5),
+                y, c_int64(n + 5), is_layer_norm,
             )  # fmt: skip
             got = on.get(y, (3, n + 5))[:, :n].copy()
-        want = rms_norm(x, weight)
+        want = rms_norm(centred(x) if is_layer_norm else x, weight)
         assert_same_bits(got, want if added is None else want + added, f"n {n}")
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("n", [*LENGTHS, 13000])
 def test_residual_norm(n: int, order: str) -> None:
     rng = np.random.default_rng(n)
     residual, add = random_rows(rng, 4, n), random_rows(rng, 4, n)
     post, w, bias = random_rows(rng, 3, n)
-    for post_norm, scale, added, normed in (
-        (None, 1.0, None, True),
-        (post, 0.22, None, True),
-        (post, 1.0, bias, True),
-        (None, 0.5, None, False),
+    for post_norm, scale, weight, added, normed, is_layer_norm in (
+        (None, 1.0, w, None, True, False),
+        (post, 0.22, w, None, True, False),
+        (post, 1.0, w, bias, True, False),
+        (None, 0.5, None, None, False, False),
+        (None, 1.0, None, None, True, False),
+        (post, 1.0, w, bias, True, True),
     ):
         part = add if post_norm is None else rms_norm(add, post_norm)
         want = residual + part * np.float32(scale)
         with device() as on:
             p = on.put(residual)
             out = on.alloc(4 * n * 4) if normed else None
-            args = ResidualNorm(p, on.put(add), on.put(post_norm), scale, on.put(w), on.put(added), EPS, out)
+            args = ResidualNorm(
+                p, on.put(add), on.put(post_norm), scale, on.put(weight), on.put(added), EPS, out, is_layer_norm
+            )
             on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(n))
             assert_same_bits(on.get(p, (4, n)), want, f"residual n {n}")
             if out is not None:
-                want = rms_norm(want, w)
+                want = rms_norm(centred(want) if is_layer_norm else want, weight)
                 assert_same_bits(on.get(out, (4, n)), want if added is None else want + added, f"normed n {n}")
 
 
@@ -94,21 +111,40 @@ def test_rope(head_dim: int, n_pairs: int, consecutive: bool, order: str) -> Non
         assert_same_bits(got, want)
 
 
-def test_cells(order: str) -> None:
+def contents(on: Device, cells: CacheCells, head_dim: int) -> list[np.ndarray]:
+    """Elements and scales of 9 cells of 3 heads; bits."""
+    stride = cells.cell_stride
+    types = {0: np.uint32, 1: np.uint16, 8: np.int8}
+    elements = on.get(cells.elements, (3, 10, stride), types[cells.dtype])
+    if not cells.scales:
+        return [elements[:, :9, :head_dim]]
+    return [elements[:, :9], on.get(cells.scales, (3, 10, stride // 32), np.uint16)[:, :9]]
+
+
+@pytest.mark.parametrize("type_name", ["F32", "F16", "Q8_0"])
+def test_cells(type_name: str, order: str) -> None:
+    """What rounds rows on the device and what copies rows that the CPU has rounded leave the same cells."""
     rng = np.random.default_rng(0)
     n_heads, head_dim, n_cells = 3, 100, 9
     x = random_rows(rng, 4, 320)
-    cells = np.array([7, 0, 3, 8], np.int32)
-    want = random_rows(rng, n_heads * n_cells, head_dim).reshape(n_heads, n_cells, head_dim)
+    x[0, :32] = 0.0
+    x[1, :32] *= np.float32(1e-38)  # too small for a scale
+    x[2, 32:64] = np.float32(2**-14) * rng.integers(-8, 9, 32).astype(np.float32)  # ties of int8, small halves
+    numbers = np.array([7, 0, 3, 8], np.int32)
+    heads = x[:, :300].reshape(4, n_heads, head_dim)
     with device() as on:
-        p = on.put(want)
+        stored, copied = (put_cells(on, type_name, np.zeros((n_heads, n_cells, head_dim), np.float32)) for _ in "ab")
         on.run(
-            "store_cells", on.put(x), c_int64(320), n_heads, head_dim, on.put(cells), c_int64(4), p,
-            c_int64(n_cells * head_dim),
-        )  # fmt: skip
-        got = on.get(p, want.shape)
-    want[:, cells] = x[:, :300].reshape(4, n_heads, head_dim).transpose(1, 0, 2)
-    assert_same_bits(got, want)
+            "store_cells", on.put(x), c_int64(320), n_heads, head_dim, on.put(numbers), c_int64(4), ctypes.byref(stored)
+        )
+        for row, cell in enumerate(numbers):
+            encoded = _testing.write_cache_rows("scalar", type_name.lower(), heads[row].copy())
+            on.run(
+                "copy_cells", on.put(encoded), c_int64(encoded.shape[1]), n_heads, c_int64(int(cell)), c_int64(1),
+                ctypes.byref(copied),
+            )  # fmt: skip
+        for one, other in zip(contents(on, stored, head_dim), contents(on, copied, head_dim), strict=True):
+            assert np.array_equal(one, other)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

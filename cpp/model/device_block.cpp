@@ -1,6 +1,7 @@
-// Attention of a chunk on a device: normalised rows go there, outputs come back, and with them the rows' keys and values,
-// for the sequence's own cells.
+// A layer of a chunk on a device, from its attention on: rows of the residual stream go there; what comes back is listed in
+// DeviceBlockOutputs. The rows' keys and values are for the sequence's own cells.
 #include <algorithm>
+#include <cstring>
 
 #include "cpp/base/scratch.h"
 #include "cpp/model/forward.h"
@@ -23,14 +24,11 @@ void Forward::prepare_device_rows(const Chunk& chunk) {
   use_device_rows_ = true;
 }
 
-// Into output_. False: the CPU is to do it.
-bool Forward::attention_on_device(const Chunk& chunk, int64_t layer) {
-  const int32_t attention = use_device_rows_ ? products_.attention_of(layer) : -1;
-  if (attention < 0) return false;
-  const LayerWeights& w = weights(layer);
+// False: the CPU is to do it.
+bool Forward::block_on_device(const Chunk& chunk, int64_t layer) {
+  const int32_t number = use_device_rows_ ? products_.block_of(layer) : -1;
+  if (number < 0) return false;
   const LayerParameters& p = h_.layer(layer);
-  normed_.reset(chunk.n, h_.n_embd);
-  norm(residual_.data(), w.attn_norm, w.attn_norm_bias, &normed_);
   first_seen_.clear();
   query_scales_.clear();
   for (int64_t r = 0; r < chunk.n; ++r) {
@@ -48,17 +46,37 @@ bool Forward::attention_on_device(const Chunk& chunk, int64_t layer) {
                                  .n_tail = device_rows_.n_tail().data(),
                                  .tails = device_rows_.tails(),
                                  .runs = device_rows_.runs()};
-  const float* outputs = products_.attend(attention, normed_, rows, fills_);
-  output_.assign(outputs, outputs + chunk.n * h_.n_embd);
-  const float* keys = outputs + chunk.n * h_.n_embd;
-  scatter_cells(chunk, layer, keys, keys + chunk.n * p.n_kv_heads * p.head_dim_k);
+  take_block(chunk, layer, products_.block(number),
+             products_.run_block(number, residual_.data(), chunk.n, rows, fills_));
   return true;
+}
+
+void Forward::take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& block, const float* outputs) {
+  const DeviceBlockOutputs at = block.outputs(chunk.n);
+  scatter_cells(chunk, layer, outputs + at.keys, outputs + at.values);
+  if (block.has_router()) {
+    int32_t not_finite;
+    std::memcpy(&not_finite, outputs + at.not_finite, sizeof not_finite);
+    if (not_finite != 0) refuse_scores(layer);
+    const auto n_used = static_cast<size_t>(chunk.n * h_.moe.n_used);
+    scores_.assign(outputs + at.scores, outputs + at.weights);
+    weights_.assign(outputs + at.weights, outputs + at.ids);
+    chosen_.resize(n_used);
+    std::memcpy(chosen_.data(), outputs + at.ids, n_used * sizeof(int32_t));
+  }
+  std::copy_n(outputs + at.residual, chunk.n * h_.n_embd, residual_.data());
+  if (!block.has_feed_forward()) {
+    normed_.reset(chunk.n, h_.n_embd);
+    std::copy_n(outputs + at.normed, chunk.n * h_.n_embd, normed_.data());
+  }
+  block_ = &block;
 }
 
 // What the sequences have and the device lacks.
 void Forward::gather_cells(const Chunk& chunk, int64_t layer) {
   const LayerParameters& p = h_.layer(layer);
-  const int64_t k_width = p.n_kv_heads * p.head_dim_k, v_width = p.n_kv_heads * p.head_dim_v;
+  const CacheTypes types = m_.cache_types();
+  const int64_t key = cache_row_bytes(types.keys, p.head_dim_k), value = cache_row_bytes(types.values, p.head_dim_v);
   fills_.clear();
   int64_t n_all = 0;
   for (const Piece& piece : chunk.pieces) {
@@ -69,25 +87,23 @@ void Forward::gather_cells(const Chunk& chunk, int64_t layer) {
     fills_.push_back({there.base() + begin, end - begin, nullptr, nullptr});
     n_all += end - begin;
   }
-  fit(&filled_, static_cast<size_t>(n_all * (k_width + v_width)));
-  float* to = filled_.data();
+  fit(&filled_, static_cast<size_t>(n_all * p.n_kv_heads * (key + value)));
+  std::byte* to = filled_.data();
   for (size_t i = 0; i < fills_.size(); ++i) {
     CellFill& fill = fills_[i];
     const SequenceState& state = *chunk.pieces[i].pass.state;
     const int64_t begin = fill.cell - state.device_cells()->base();
-    float* keys = to;
-    float* values = to + fill.n * k_width;
-    backend_.for_rows(fill.n, k_width + v_width, [&](int64_t c) {
+    std::byte* keys = to;
+    std::byte* values = to + fill.n * p.n_kv_heads * key;
+    backend_.for_rows(fill.n, p.n_kv_heads * (p.head_dim_k + p.head_dim_v), [&](int64_t c) {
       for (int64_t head = 0; head < p.n_kv_heads; ++head) {
-        std::copy_n(reinterpret_cast<const float*>(state.key(layer, head, begin + c)), p.head_dim_k,
-                    keys + c * k_width + head * p.head_dim_k);
-        std::copy_n(reinterpret_cast<const float*>(state.value(layer, head, begin + c)), p.head_dim_v,
-                    values + c * v_width + head * p.head_dim_v);
+        std::copy_n(state.key(layer, head, begin + c), key, keys + (c * p.n_kv_heads + head) * key);
+        std::copy_n(state.value(layer, head, begin + c), value, values + (c * p.n_kv_heads + head) * value);
       }
     });
     fill.keys = keys;
     fill.values = values;
-    to = values + fill.n * v_width;
+    to = values + fill.n * p.n_kv_heads * value;
   }
 }
 

@@ -1,0 +1,86 @@
+// A layer from its attention on: the part of CudaDense between two round trips.
+#include "cpp/base/error.h"
+#include "cuda/kernels/row_kernels.h"
+#include "cuda/runtime/call.h"
+#include "cuda/runtime/cuda_dense.h"
+
+namespace expertree::cuda {
+namespace {
+
+RouterGating gating_of(DeviceGating gating) {
+  switch (gating) {
+    case DeviceGating::kSoftmax: return RouterGating::kSoftmax;
+    case DeviceGating::kSigmoid: return RouterGating::kSigmoid;
+    case DeviceGating::kSoftmaxOfChosen: return RouterGating::kSoftmaxOfChosen;
+    case DeviceGating::kSigmoidOfChosen: return RouterGating::kSigmoidOfChosen;
+  }
+  return RouterGating::kSoftmax;
+}
+
+}  // namespace
+
+// Adds what lies in `added`; then, where it is asked for, the norm that the feed-forward part reads.
+void CudaDense::add_to_residual(const DeviceBlock& block, const float* post_norm, float* residual, float* normed) {
+  CUDA_CHECK(launch_residual_norm({.residual = residual,
+                                   .add = attention_.added,
+                                   .post_norm = post_norm,
+                                   .scale = block.residual_scale,
+                                   .w = block.feed_forward_norm.weight,
+                                   .bias = block.feed_forward_norm.bias,
+                                   .eps = block.eps,
+                                   .normed = normed,
+                                   .centred = block.layer_norm},
+                                  n_rows_, block.n_embd, stream_.get()));
+}
+
+void CudaDense::choose_experts(const DeviceBlock& block, const DeviceBlockOutputs& at, float* outputs) {
+  const DeviceRouter& router = block.router;
+  const int64_t n = block.n_embd;
+  if (router.own_norm) {
+    CUDA_CHECK(launch_rms_norm(outputs + at.residual, n, router.norm, nullptr, block.eps, n_rows_, n, device_.inputs, n,
+                               stream_.get(), block.layer_norm));
+    set_inputs(device_.inputs, n);
+  }
+  product_into(router.matrix, outputs + at.scores);
+  const Router rule{.selection_bias = router.selection_bias,
+                    .n_experts = router.n_experts,
+                    .n_used = router.n_used,
+                    .gating = gating_of(router.gating),
+                    .n_groups = router.n_groups,
+                    .n_groups_used = router.n_groups_used,
+                    .renormalize = router.renormalize,
+                    .weights_scale = router.weights_scale};
+  auto* not_finite = reinterpret_cast<int32_t*>(outputs + at.not_finite);
+  CUDA_CHECK(cudaMemsetAsync(not_finite, 0, sizeof(int32_t), stream_.get()));
+  CUDA_CHECK(launch_router(rule, outputs + at.scores, n_rows_, reinterpret_cast<int32_t*>(outputs + at.ids),
+                           outputs + at.weights, not_finite, stream_.get()));
+}
+
+void CudaDense::block(int32_t number, const DeviceAttentionRows& rows) {
+  const AttentionDevice::Block& there = attention_.blocks[static_cast<size_t>(number)];
+  const DeviceBlock& block = there.parameters;
+  const cudaStream_t stream = stream_.get();
+  const int64_t n = block.n_embd;
+  const DeviceBlockOutputs at = block.outputs(n_rows_);
+  float* outputs = take_outputs(0);
+  n_outputs_ += at.size;
+  ET_CHECK(k_ == n && n_outputs_ <= plan_.max_outputs);
+  float* residual = outputs + at.residual;
+  const auto size = static_cast<size_t>(n_rows_ * n) * sizeof(float);
+  CUDA_CHECK(cudaMemcpyAsync(residual, device_.inputs, size, cudaMemcpyDeviceToDevice, stream));
+  CUDA_CHECK(launch_rms_norm(device_.inputs, n, block.attention_norm.weight, block.attention_norm.bias, block.eps,
+                             n_rows_, n, device_.inputs, n, stream, block.layer_norm));
+  attention(there, rows, outputs + at.keys, outputs + at.values, attention_.added);
+  float* normed = block.has_feed_forward() ? device_.inputs : outputs + at.normed;
+  add_to_residual(block, block.post_attention_norm, residual, normed);
+  set_inputs(normed, n);
+  if (block.has_feed_forward()) {
+    feed_forward_into(block.gate, block.up, block.down, attention_.added);
+    add_to_residual(block, block.post_feed_forward_norm, residual, nullptr);
+    CUDA_CHECK(launch_scale_softcap(residual, n_rows_ * n, block.output_scale, 0.0f, stream));
+  }
+  if (block.has_router()) choose_experts(block, at, outputs);
+  CUDA_CHECK(cudaEventRecord(done_.get(), stream));
+}
+
+}  // namespace expertree::cuda
