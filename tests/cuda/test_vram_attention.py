@@ -212,6 +212,23 @@ def test_sessions_share_the_cells(cache_type: str, tiny: Tiny) -> None:
     assert model.stats["kv_cells_free"] == 1024 - 612
 
 
+@pytest.mark.parametrize("cache_type", ["f32", "f16", "q8_0"])
+def test_sessions_side_by_side(cache_type: str, tiny: Tiny) -> None:
+    """Cells that do not begin at the pool's first."""
+    path = tiny(arch="qwen3moe", format="Q8_0", keys={"qwen3moe.context_length": 2048})
+    model = OnDevice(path, n_ctx=1024, cache_type=cache_type)
+    sessions = [device_session(model, 64) for _ in range(2)]
+    alone = [cpu_session(path, 64, cache_type=cache_type) for _ in range(2)]
+    tree = np.arange(-1, 5, dtype=np.int32)
+    for step in range(4):
+        for i, (one, other) in enumerate(zip(sessions, alone, strict=True)):
+            tokens = TOKENS[6 * ((step + i) % 4) :][:6]
+            assert same_bits(one.evaluate(tokens, tree)[0], other.evaluate(tokens, tree)[0]), (step, i)
+            for session in (one, other):
+                session.commit(np.arange(5 - i, dtype=np.int32))
+    assert model.stats["kv_cells_free"] == model.stats["kv_cells"] - 2 * (64 + 512)
+
+
 def test_joint_steps(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions in one pass, of which one has cells and one has none; each says what it says alone."""
     monkeypatch.setenv("EXPERTREE_DEVICE", "emulated")
