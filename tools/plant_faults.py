@@ -306,7 +306,7 @@ FAULTS = [Fault(*row) for row in (
     ("paging", "the simulation forgets to tell the policy of hits", "cpp/experts/cache_simulation.cpp",
      "    cache->use(key);\n", "    if (cache->find(key) < 0) cache->use(key);\n", (PAGER,)),
     ("record", "a damaged record is taken", "python/expertree/expert_record.py",
-     'if binascii.crc32(raw) != body["crc32"]:', "if False:", (PAGER,)),
+     "if binascii.crc32(raw) != body[check]:", "if False:", (PAGER,)),
     ("record", "a short run forgets what longer ones measured", "python/expertree/expert_record.py",
      "if not any(getattr(self, name) for name in group)", "if False", (PAGER,)),
     ("record", "a use is judged by a count that it is part of", "python/expertree/expert_hits.py",

@@ -17,17 +17,22 @@ class RowsFormat {
  public:
   using Panel = Panel256;
   static constexpr int kElements = 256;
+  static constexpr int kPacedSteps = 2;  // in each group of columns
   static constexpr int64_t kBytes = sizeof(BlockIQ3_S);  // of the largest block
 
   RowsFormat(int64_t block_bytes, ExpandRows expand) : block_bytes_(block_bytes), expand_(expand) {}
 
   int64_t block_bytes() const { return block_bytes_; }
 
-  void expand(const std::byte* p, int64_t stride, int, Panel* panel) const { expand_(p, stride, panel); }
+  void expand(const std::byte* p, int64_t stride, int, Panel* panel, Pace* pace) const {
+    pace->step();
+    expand_(p, stride, panel);
+    pace->step();
+  }
 
-  template <int kColumns, int kPanels>
-  static void multiply(const Panel* panels, int, const Column* columns, float (*const* acc)[kPanelRows]) {
-    multiply_panels<kShape, kColumns, kPanels>(panels, columns, acc);
+  template <bool kPaced, int kColumns, int kPanels>
+  static void multiply(const Panel* panels, int, const Column* columns, float (*const* acc)[kPanelRows], Pace* pace) {
+    multiply_panels<kShape, kPaced, kColumns, kPanels>(panels, columns, acc, pace);
   }
 
   template <int kColumns>
@@ -36,7 +41,7 @@ class RowsFormat {
     Panel panel;
     expand_(p, stride, &panel);
     float (*const accs[])[kPanelRows] = {acc};
-    multiply_panels<kShape, kColumns, 1>(&panel, columns, accs);
+    multiply_panels<kShape, false, kColumns, 1>(&panel, columns, accs, nullptr);
   }
 
  private:

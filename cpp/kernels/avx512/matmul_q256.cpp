@@ -1,5 +1,5 @@
-// Products of the K-quants and IQ4_XS with int8 activations, many columns (panel_q256.h).
-#include "cpp/kernels/avx512/panel_q256.h"
+// Products of the K-quants and IQ4_XS with int8 activations, many columns (format_q256.h).
+#include "cpp/kernels/avx512/format_q256.h"
 
 #if defined(EXPERTREE_AVX512)
 

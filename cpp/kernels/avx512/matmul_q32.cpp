@@ -95,11 +95,14 @@ template <typename Self, typename Block, int kOffset, bool kHasMin>
 struct Format32 {
   using Panel = Panel32;
   static constexpr int kElements = 32;
+  static constexpr int kPacedSteps = 1;  // in each group of columns: a loop over blocks that is broken up is slower
   static constexpr int64_t kBytes = sizeof(Block);
   static constexpr int64_t block_bytes() { return kBytes; }
 
-  static void expand(const std::byte* p, int64_t stride, int n_blocks, Panel* panel) {
+  static void expand(const std::byte* p, int64_t stride, int n_blocks, Panel* panel, Pace* pace) {
+    pace->step();
     Self::expand_scales(p, stride, n_blocks, &panel->scales);
+    pace->step();
     for (int b = 0; b < n_blocks; ++b) {
       __m512i w[8];
       Self::expand_block(p + b * kBytes, stride, panel->scales, b, w);
@@ -108,8 +111,9 @@ struct Format32 {
   }
 
   // kPanels panels, acc[p] being those of panel p.
-  template <int kColumns, int kPanels>
-  static void multiply(const Panel* panels, int n_blocks, const Column* columns, float (*const* acc)[kPanelRows]) {
+  template <bool kPaced, int kColumns, int kPanels>
+  static void multiply(const Panel* panels, int n_blocks, const Column* columns, float (*const* acc)[kPanelRows],
+                       Pace*) {
     const Scales* scales[kPanels];
     for (int p = 0; p < kPanels; ++p) scales[p] = &panels[p].scales;
     const auto load_w = [&](int p, int b, __m512i(&w)[8]) {

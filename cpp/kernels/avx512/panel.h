@@ -23,6 +23,7 @@ namespace {
 constexpr int kChunk = 256;  // elements
 constexpr int kMaxProducts = 8;  // panels * columns that share registers
 constexpr int kFusedColumns = 4;  // at most this many: no expanded panel in memory
+constexpr int64_t kPacedColumns = 12;  // at most this many: weights are asked for between parts of a product, too
 constexpr int64_t kStripColumns = 64;  // that share an expanded panel: their sums stay on the stack
 
 using Bytes = uint8_t[kChunk / 4][64];  // w[t][4 * row + j]
@@ -34,8 +35,9 @@ struct Column {
   const int16_t* sums16;
 };
 
-// Asks for the rows that come next, to L2 (panels of long rows are larger than L1), a part before each group of
-// columns: products read L1 only, while a burst before the expansion would hold the line-fill buffers that it needs.
+// Asks for the rows that come next, to L2 (panels of long rows are larger than L1), a part at a time: more lines at once
+// than there are line-fill buffers (12) hold up what needs them. With few columns, where a chunk takes little time, steps
+// are small: before and within each panel's expansion, before each group of columns and half-way through it.
 class Pace {
  public:
   Pace() = default;
@@ -54,7 +56,7 @@ class Pace {
 };
 
 // Every column of the strip with kPanels expanded panels: groups of kColumns, and what is left in smaller ones.
-template <typename Format, int kPanels, int kColumns>
+template <typename Format, bool kPaced, int kPanels, int kColumns>
 inline void multiply_columns(const typename Format::Panel* panels, int n_blocks, const Column* columns, int64_t n,
                              Pace* pace, float (*const (&acc)[kPanels])[kPanelRows]) {
   int64_t c = 0;
@@ -62,13 +64,13 @@ inline void multiply_columns(const typename Format::Panel* panels, int n_blocks,
     float (*at[kPanels])[kPanelRows];
     for (int p = 0; p < kPanels; ++p) at[p] = acc[p] + c;
     pace->step();
-    Format::template multiply<kColumns, kPanels>(panels, n_blocks, columns + c, at);
+    Format::template multiply<kPaced, kColumns, kPanels>(panels, n_blocks, columns + c, at, pace);
   }
   if constexpr (kColumns > 1) {
     if (c == n) return;
     float (*at[kPanels])[kPanelRows];
     for (int p = 0; p < kPanels; ++p) at[p] = acc[p] + c;
-    multiply_columns<Format, kPanels, kColumns / 2>(panels, n_blocks, columns + c, n - c, pace, at);
+    multiply_columns<Format, kPaced, kPanels, kColumns / 2>(panels, n_blocks, columns + c, n - c, pace, at);
   }
 }
 
@@ -94,6 +96,7 @@ void matmul_panels(const Format& format, const MatmulArgs& args, int64_t row, in
   constexpr int64_t kBlocks = kChunk / Format::kElements;  // blocks per chunk
   constexpr int64_t kChunkBytes = kBlocks * Format::kBytes;
   const int64_t block_bytes = format.block_bytes();  // at most kBytes
+  const bool is_paced = n_columns > kFusedColumns && n_columns <= kPacedColumns;
   const QuantizedRows& x = *args.x_q;
   alignas(64) float acc[kPanels][kStripColumns][kPanelRows];
   alignas(64) typename Format::Panel panels[kPanels];
@@ -126,9 +129,10 @@ void matmul_panels(const Format& format, const MatmulArgs& args, int64_t row, in
       stride = kChunkBytes;
     } else if (strip == 0) {
       // Past the last row of the call as well: its caller goes on there, as a rule.
-      const int64_t n_groups = (n_columns * kPanels + kMaxProducts - 1) / kMaxProducts;
-      pace = Pace(w + n_rows * (args.w_row_bytes + b * block_bytes), n_rows * n_blocks * block_bytes,
-                  n_columns <= kFusedColumns ? 1 : n_groups);
+      int64_t n_steps = 1;
+      if (n_columns > kFusedColumns) n_steps = (n_columns * kPanels + kMaxProducts - 1) / kMaxProducts;
+      if (is_paced) n_steps = Format::kPacedSteps * n_steps + 2 * kPanels;
+      pace = Pace(w + n_rows * (args.w_row_bytes + b * block_bytes), n_rows * n_blocks * block_bytes, n_steps);
       if (n_columns <= kFusedColumns) pace.step();
     }
     const int n = static_cast<int>(n_blocks);
@@ -137,8 +141,16 @@ void matmul_panels(const Format& format, const MatmulArgs& args, int64_t row, in
         multiply_few(format, chunk + p * kPanelRows * stride, stride, n, columns, n_columns, accs[p]);
       }
     } else {
-      for (int p = 0; p < kPanels; ++p) format.expand(chunk + p * kPanelRows * stride, stride, n, panels + p);
-      multiply_columns<Format, kPanels, kMaxProducts / kPanels>(panels, n, columns, n_columns, &pace, accs);
+      constexpr int kColumns = kMaxProducts / kPanels;
+      Pace none;
+      for (int p = 0; p < kPanels; ++p) {
+        format.expand(chunk + p * kPanelRows * stride, stride, n, panels + p, is_paced ? &pace : &none);
+      }
+      if (is_paced) {
+        multiply_columns<Format, true, kPanels, kColumns>(panels, n, columns, n_columns, &pace, accs);
+      } else {
+        multiply_columns<Format, false, kPanels, kColumns>(panels, n, columns, n_columns, &pace, accs);
+      }
     }
   }
   for (int p = 0; p < kPanels; ++p) {

@@ -145,49 +145,22 @@ struct StorePanel {
   }
 };
 
-// kPanels expanded panels, acc[p] being those of panel p.
-template <Shape kShape, int kColumns, int kPanels>
-inline void multiply_panels(const Panel256* panels, const Column* columns, float (*const* acc)[kPanelRows]) {
+// kPanels expanded panels, acc[p] being those of panel p. kPaced: the pace makes a step half-way.
+template <Shape kShape, bool kPaced, int kColumns, int kPanels>
+inline void multiply_panels(const Panel256* panels, const Column* columns, float (*const* acc)[kPanelRows],
+                            Pace* pace) {
   const Scales* scales[kPanels];
   for (int p = 0; p < kPanels; ++p) scales[p] = &panels[p].scales;
   Product<kShape, kShape.group, kColumns, kPanels> product(scales, columns);
-  for (int element = 0; element < kChunk; element += kShape.group) {
-    product.add(element, [&](int p, int t) { return _mm512_load_si512(panels[p].w[element / 4 + t]); });
+  constexpr int kPart = kPaced ? kChunk / 2 : kChunk;
+  for (int part = 0; part < kChunk; part += kPart) {
+    if (kPaced && part > 0) pace->step();
+    for (int element = part; element < part + kPart; element += kShape.group) {
+      product.add(element, [&](int p, int t) { return _mm512_load_si512(panels[p].w[element / 4 + t]); });
+    }
   }
   for (int p = 0; p < kPanels; ++p) product.finish(p, acc[p]);
 }
-
-// What panel.h asks of a format. Self::expand_scales fills Scales from the block of 16 rows at p, stride bytes apart;
-// Self::expand_bytes calls sink.add_group once for each 16 elements.
-template <typename Self, typename Block, Shape kShape>
-struct Format256 {
-  using Panel = Panel256;
-  static constexpr int kElements = 256;
-  static constexpr int64_t kBytes = sizeof(Block);
-  static constexpr int64_t block_bytes() { return kBytes; }
-
-  static void expand(const std::byte* p, int64_t stride, int, Panel* panel) {
-    Self::expand_scales(p, stride, &panel->scales);
-    StorePanel sink{panel};
-    Self::expand_bytes(p, stride, sink);
-  }
-
-  template <int kColumns, int kPanels>
-  static void multiply(const Panel* panels, int, const Column* columns, float (*const* acc)[kPanelRows]) {
-    multiply_panels<kShape, kColumns, kPanels>(panels, columns, acc);
-  }
-
-  template <int kColumns>
-  static void expand_and_multiply(const std::byte* p, int64_t stride, int, const Column* columns,
-                                  float (*acc)[kPanelRows]) {
-    Scales scales;
-    Self::expand_scales(p, stride, &scales);
-    const Scales* const all[] = {&scales};
-    Product<kShape, 16, kColumns> product(all, columns);
-    Self::expand_bytes(p, stride, product);
-    product.finish(0, acc);
-  }
-};
 
 }  // namespace
 }  // namespace expertree::avx512
