@@ -95,7 +95,9 @@ struct Q3_K : Format256<Q3_K, BlockQ3_K, Shape{16, 16, true, 4, false}> {
   }
 };
 
-// d, dmin and the packed six-bit scales and minimums of Q4_K and Q5_K: the first 16 bytes of both blocks.
+// d, dmin and the packed six-bit scales and minimums of Q4_K and Q5_K: the first 16 bytes of both blocks. The offset is
+// 1 << kShift.
+template <unsigned kShift>
 inline void expand_scale_min(const std::byte* p, int64_t stride, Scales* out) {
   static_assert(offsetof(BlockQ4_K, scales) == 4 && offsetof(BlockQ4_K, qs) == 16);
   static_assert(offsetof(BlockQ5_K, scales) == 4 && offsetof(BlockQ5_K, qh) == 16);
@@ -105,17 +107,20 @@ inline void expand_scale_min(const std::byte* p, int64_t stride, Scales* out) {
   const __m512i scale[2] = {and_bytes(v[1], 63), _mm512_or_si512(low_nibbles(v[3]), upper(v[1]))};
   const __m512i min[2] = {and_bytes(v[2], 63), _mm512_or_si512(high_nibbles(v[3]), upper(v[2]))};
 #pragma GCC unroll 8
-  for (unsigned j = 0; j < 8; ++j) {
-    _mm512_store_si512(out->scale[j], unsigned_byte(scale[j / 4], j % 4));
-    _mm512_store_si512(out->min[j], byte_pair(min[j / 4], j % 4, j % 4));
+  for (unsigned j = 0; j < 8; ++j) _mm512_store_si512(out->scale[j], unsigned_byte(scale[j / 4], j % 4));
+#pragma GCC unroll 4
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned j = 2 * (i % 2);
+    _mm512_store_si512(out->min[i], byte_pair(min[i / 2], j, j + 1));
+    _mm512_store_si512(out->back[i], _mm512_slli_epi16(byte_pair(scale[i / 2], j, j + 1), kShift));
   }
   _mm512_store_ps(out->d, low_halves(v[0]));
   _mm512_store_ps(out->dmin, high_halves(v[0]));
 }
 
-// A sub-block of 32 sums up to 32*15*127; in halves it fits in 16 bits.
-struct Q4_K : Format256<Q4_K, BlockQ4_K, Shape{32, 16, true, 0, true}> {
-  static void expand_scales(const std::byte* p, int64_t stride, Scales* out) { expand_scale_min(p, stride, out); }
+// With weights from -8 to 7 a sub-block of 32 sums up to 32*8*127, which fits in 16 bits.
+struct Q4_K : Format256<Q4_K, BlockQ4_K, Shape{32, 32, true, 8, true, true}> {
+  static void expand_scales(const std::byte* p, int64_t stride, Scales* out) { expand_scale_min<3>(p, stride, out); }
 
   template <typename Sink>
   static void expand_bytes(const std::byte* p, int64_t stride, Sink& sink) {
@@ -132,8 +137,9 @@ struct Q4_K : Format256<Q4_K, BlockQ4_K, Shape{32, 16, true, 0, true}> {
   }
 };
 
-struct Q5_K : Format256<Q5_K, BlockQ5_K, Shape{32, 32, false, 0, true}> {
-  static void expand_scales(const std::byte* p, int64_t stride, Scales* out) { expand_scale_min(p, stride, out); }
+// With weights from -16 to 15 half a sub-block sums up to 16*16*127.
+struct Q5_K : Format256<Q5_K, BlockQ5_K, Shape{32, 16, true, 16, true, true}> {
+  static void expand_scales(const std::byte* p, int64_t stride, Scales* out) { expand_scale_min<4>(p, stride, out); }
 
   template <typename Sink>
   static void expand_bytes(const std::byte* p, int64_t stride, Sink& sink) {

@@ -15,7 +15,8 @@ namespace {
 // What 16 rows hold besides their elements.
 struct Scales {
   alignas(64) int32_t scale[16][kPanelRows];  // per sub-block; see Shape for the form
-  alignas(64) int32_t min[8][kPanelRows];  // two int16: the minimums that meet sums16[2i] and sums16[2i + 1]
+  alignas(64) int32_t min[8][kPanelRows];  // two int16: the minimums that meet the sums of pair i (Operand)
+  alignas(64) int32_t back[4][kPanelRows];  // two int16: offset times the scales that meet them; of lowered shapes
   alignas(64) float d[kPanelRows];
   alignas(64) float dmin[kPanelRows];
 };
@@ -32,6 +33,9 @@ struct Shape {
   bool fits_int16;  // sums of a group fit: scales are (int16, 0). Otherwise scales are int32
   int offset;  // of the unsigned weights
   bool has_min;
+  bool lowered = false;  // the weights are unsigned by themselves: the offset makes sums fit, and is added back
+
+  constexpr int n_pairs() const { return sub_block == 32 ? 4 : 8; }
 };
 
 // What a column adds to a chunk, ready to be broadcast.
@@ -39,14 +43,18 @@ template <Shape kShape, int kGroup>
 struct Operand {
   const int8_t* q;
   alignas(64) int32_t start[kChunk / kGroup];  // -offset * sum(q) of each group
-  alignas(32) int32_t sums[8];  // pairs of sums16
+  alignas(32) int32_t sums[8];  // n_pairs of two int16: sums of neighbouring sub-blocks
   float d;
 
   void prepare(const Column& column) {
     q = column.q;
     d = *column.d;
     const __m256i sums16 = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(column.sums16));
-    if (kShape.has_min) _mm256_store_si256(reinterpret_cast<__m256i*>(sums), sums16);
+    if (kShape.has_min && kShape.n_pairs() == 8) _mm256_store_si256(reinterpret_cast<__m256i*>(sums), sums16);
+    if (kShape.has_min && kShape.n_pairs() == 4) {
+      const __m256i sums32 = _mm256_madd_epi16(sums16, _mm256_set1_epi16(1));
+      _mm_store_si128(reinterpret_cast<__m128i*>(sums), _mm256_cvtepi32_epi16(sums32));
+    }
     if (kShape.offset != 0 && kGroup == 16) {
       const __m512i wide = _mm512_cvtepi16_epi32(sums16);
       _mm512_store_si512(start, _mm512_mullo_epi32(wide, _mm512_set1_epi32(-kShape.offset)));
@@ -111,14 +119,18 @@ struct Product {
   }
 
   // acc = fma(float(S), d * dx, acc);  acc = fma(-float(M), dmin * dx, acc)
-  inline __attribute__((always_inline)) void finish(int p, float (*acc_rows)[kPanelRows]) const {
+  inline __attribute__((always_inline)) void finish(int p, float (*acc_rows)[kPanelRows]) {
     __m512i mins[kColumns];
     if (kShape.has_min) {
       for (int c = 0; c < kColumns; ++c) mins[c] = _mm512_setzero_si512();
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < kShape.n_pairs(); ++i) {
         const __m512i min = _mm512_load_si512(scales[p]->min[i]);
         for (int c = 0; c < kColumns; ++c) {
-          mins[c] = _mm512_dpwssd_epi32(mins[c], min, _mm512_set1_epi32(x[c].sums[i]));
+          const __m512i sums = _mm512_set1_epi32(x[c].sums[i]);
+          mins[c] = _mm512_dpwssd_epi32(mins[c], min, sums);
+          if (kShape.lowered) {
+            total[p][c] = _mm512_dpwssd_epi32(total[p][c], _mm512_load_si512(scales[p]->back[i]), sums);
+          }
         }
       }
     }
