@@ -29,13 +29,20 @@ class ReuseMeter {
     if (experts.empty()) return;
     Layer& layer = layers_[static_cast<size_t>(layer_index)];
     const double weight = static_cast<double>(layer.n_steps++) / static_cast<double>(experts.size());
-    used_.assign(layer.order.size(), false);
-    for (const int32_t expert : experts) used_[static_cast<size_t>(expert)] = true;
+    used_.assign(layer.order.size(), 0);
+    for (const int32_t expert : experts) used_[static_cast<size_t>(expert)] = 1;
+    rest_.clear();
+    auto front = layer.order.begin();
     for (size_t at = 0; at < layer.order.size(); ++at) {
-      if (used_[static_cast<size_t>(layer.order[at])]) layer.weight_at[at] += weight;
+      const int32_t expert = layer.order[at];
+      if (used_[static_cast<size_t>(expert)] == 0) {
+        rest_.push_back(expert);
+        continue;
+      }
+      layer.weight_at[at] += weight;
+      *front++ = expert;
     }
-    std::stable_partition(layer.order.begin(), layer.order.end(),
-                          [this](int32_t expert) { return used_[static_cast<size_t>(expert)]; });
+    std::ranges::copy(rest_, front);
   }
 
   // The share of the layer's uses whose expert had i others used since; all 0 before the second step.
@@ -54,7 +61,8 @@ class ReuseMeter {
     int64_t n_steps = 0;
   };
   std::vector<Layer> layers_;
-  std::vector<bool> used_;  // scratch
+  std::vector<uint8_t> used_;  // scratch, as the next one
+  std::vector<int32_t> rest_;
 };
 
 }  // namespace expertree
