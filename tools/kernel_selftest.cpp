@@ -7,9 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <ranges>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "cpp/kernels/kernel_names.h"
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/model/cache_types.h"
 #include "cpp/tensor/dtype.h"
@@ -298,12 +301,10 @@ unsigned long long hash_table(const KernelTable& table, bool verbose) {
 int run(bool verbose) {
   const unsigned long long expected = hash_table(*scalar_kernels(), verbose);
   int status = 0;
-  for (const char* name : {"avx2", "avx512", "neon", "dotprod"}) {
-    const KernelTable* table = find_kernels(name);
-    if (table != nullptr && hash_table(*table, verbose) != expected) {
-      std::printf("%s differs from scalar; run with -v to see which kernel\n", name);
-      status = 1;
-    }
+  for (const std::string& name : kernel_names() | std::views::reverse) {
+    if (name == "scalar" || hash_table(*find_kernels(name.c_str()), verbose) == expected) continue;
+    std::printf("%s differs from scalar; run with -v to see which kernel\n", name.c_str());
+    status = 1;
   }
   return status;
 }

@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "cpp/base/cpu_features.h"
 #include "cpp/base/error.h"
 #include "cpp/kernels/canonical.h"
+#include "cpp/kernels/kernel_names.h"
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
@@ -34,6 +36,14 @@ const KernelTable* find_kernels(const char* name) {
     if (std::strcmp(isa.name, name) == 0) return isa.runs_here() ? isa.table() : nullptr;
   }
   return nullptr;
+}
+
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names;
+  for (const IsaRow& isa : kIsas) {
+    if (find_kernels(isa.name) != nullptr) names.emplace_back(isa.name);
+  }
+  return names;
 }
 
 const KernelTable& best_kernels() {

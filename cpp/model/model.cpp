@@ -5,6 +5,7 @@
 
 #include "cpp/base/error.h"
 #include "cpp/base/memory.h"
+#include "cpp/kernels/kernel_names.h"
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/forward.h"
 #include "cpp/model/scratch_size.h"
@@ -18,9 +19,7 @@ const KernelTable& kernels_for(const std::string& isa) {
   const KernelTable* table = find_kernels(isa.c_str());
   if (table != nullptr) return *table;
   std::string here;
-  for (const char* name : {"avx512", "avx2", "dotprod", "neon", "scalar"}) {
-    if (find_kernels(name) != nullptr) here += (here.empty() ? "" : ", ") + std::string(name);
-  }
+  for (const std::string& name : kernel_names()) here += (here.empty() ? "" : ", ") + name;
   throw Error(ErrorCode::kInvalidRequest,
               "instruction set '" + isa.substr(0, 32) + "' does not run here; this machine has " + here);
 }

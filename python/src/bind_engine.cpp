@@ -17,6 +17,7 @@
 #include "cpp/base/memory.h"
 #include "cpp/base/process_memory.h"
 #include "cpp/engine/session.h"
+#include "cpp/kernels/kernel_names.h"
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/model/arch/architecture.h"
 #include "cpp/model/scratch_size.h"
@@ -278,16 +279,7 @@ void bind_engine(nb::module_& m) {
   m.def("measure_limits", &measure_limits, "isa"_a, "threads"_a, "seconds"_a,
         "What LimitProbe measures, with so many threads; takes 256 MiB.");
   bind_session(m);
-  m.def(
-      "isa_names",
-      [] {
-        std::vector<std::string> names;
-        for (const char* name : {"avx512", "avx2", "dotprod", "neon", "scalar"}) {
-          if (find_kernels(name) != nullptr) names.emplace_back(name);
-        }
-        return names;
-      },
-      "Instruction sets that run on this machine, best first.");
+  m.def("isa_names", &kernel_names, "Instruction sets that run on this machine, best first.");
   m.def("architecture_names", &architecture_names, "general.architecture values that this build runs.");
   m.def("available_memory_bytes", &available_memory_bytes);
   m.def("process_resident_bytes", &process_resident_bytes, "Of this process now; 0 when the system does not say.");

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cpp/base/error.h"
+#include "cpp/kernels/kernel_names.h"
 #include "cpp/kernels/kernel_table.h"
 #include "cpp/tensor/dtype.h"
 #include "python/src/bind_testing_kernels.h"
@@ -71,10 +72,8 @@ struct GuardedRows {
 };
 
 std::vector<std::string> isa_names() {
-  std::vector<std::string> names;
-  for (const char* name : {"scalar", "avx2", "avx512", "neon", "dotprod"}) {
-    if (find_kernels(name) != nullptr) names.push_back(find_kernels(name)->name);
-  }
+  std::vector<std::string> names = kernel_names();
+  std::ranges::reverse(names);
   return names;
 }
 

@@ -8,12 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpp/kernels/kernel_table.h"
+#include "cpp/kernels/row_walk.h"
 
 namespace expertree::avx2 {
 
-constexpr int kRows = 8;     // weight rows that advance together: one float accumulator lane per row
-constexpr int kColumns = 4;  // activation columns that share one expansion of a weight block
+constexpr int kRows = 8;  // weight rows that advance together: one float accumulator lane per row
 
 static const int32_t kTailMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
@@ -55,19 +54,10 @@ static inline __m256i sum_eight(const __m256i* p) {
   return _mm256_add_epi32(_mm256_blend_epi32(p0123, p4567, 0xF0), _mm256_permute2x128_si256(p0123, p4567, 0x21));
 }
 
-// Up to kRows weight rows that advance together. A missing row repeats the last one; its result is not stored.
-struct RowGroup {
-  const std::byte* w;
-  int64_t offset[kRows];  // bytes from w to each row
-};
+using RowGroup = WalkRows<kRows>;
+using Column = WalkColumn;
 
-static inline RowGroup row_group(const MatmulArgs& args, int64_t row) {
-  RowGroup group;
-  group.w = args.w + row * args.w_row_bytes;
-  const int64_t last = args.row_end - row - 1;
-  for (int64_t i = 0; i < kRows; ++i) group.offset[i] = (i < last ? i : last) * args.w_row_bytes;
-  return group;
-}
+static inline RowGroup row_group(const MatmulArgs& args, int64_t row) { return walk_rows<kRows>(args, row); }
 
 // The binary16 at `p + offset[i]` of each row.
 static inline __m256 load_halves(const std::byte* p, const int64_t* offset) {
@@ -83,22 +73,6 @@ static inline void prefetch_next_group(const std::byte* p, int64_t w_row_bytes, 
   for (int64_t i = 0; i < size_bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
 }
 
-// One column's int8 activations and where its outputs go.
-struct Column {
-  const int8_t* q;
-  const float* d;
-  const int16_t* sums16;
-  float* y;
-};
-
-static inline Column quantized_column(const MatmulArgs& args, int64_t c) {
-  const QuantizedRows& x = *args.x_q;
-  const int64_t x_row = args.x_rows ? args.x_rows[c] : c;
-  const int64_t y_row = args.y_rows ? args.y_rows[c] : c;
-  return {x.q + x_row * x.q_stride, x.d + x_row * x.d_stride, x.sums16 + x_row * x.sums_stride,
-          args.y + y_row * args.y_stride};
-}
-
 static inline void store_rows(float* y, int64_t n_rows, __m256 value) {
   if (n_rows >= kRows) {
     _mm256_storeu_ps(y, value);
@@ -107,20 +81,9 @@ static inline void store_rows(float* y, int64_t n_rows, __m256 value) {
   }
 }
 
-// Calls Kernel::run<n>(args, row, first_column) for groups of kRows rows and up to kColumns columns. Rows go outside:
-// a group of rows is read from memory once and stays in the cache for the further columns.
 template <typename Kernel>
 static inline void for_each_group(const MatmulArgs& args) {
-  for (int64_t row = args.row_begin; row < args.row_end; row += kRows) {
-    int64_t c = 0;
-    for (; c + kColumns <= args.n_columns; c += kColumns) Kernel::template run<kColumns>(args, row, c);
-    switch (args.n_columns - c) {
-      case 1: Kernel::template run<1>(args, row, c); break;
-      case 2: Kernel::template run<2>(args, row, c); break;
-      case 3: Kernel::template run<3>(args, row, c); break;
-      default: break;
-    }
-  }
+  walk_groups<Kernel, kRows>(args);
 }
 
 }  // namespace expertree::avx2

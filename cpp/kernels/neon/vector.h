@@ -8,12 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpp/kernels/kernel_table.h"
+#include "cpp/kernels/row_walk.h"
 
 namespace expertree::neon {
 
-constexpr int kRows = 4;     // weight rows that advance together: one float accumulator lane per row
-constexpr int kColumns = 4;  // activation columns that share one expansion of a weight block
+constexpr int kRows = 4;  // weight rows that advance together: one float accumulator lane per row
 
 static inline uint8x16_t load_bytes(const void* p) { return vld1q_u8(static_cast<const uint8_t*>(p)); }
 static inline int8x16_t load_signed(const void* p) { return vld1q_s8(static_cast<const int8_t*>(p)); }
@@ -70,19 +69,10 @@ static inline int32x4_t sum_four(const int32x4_t* p) {
   return vpaddq_s32(vpaddq_s32(p[0], p[1]), vpaddq_s32(p[2], p[3]));
 }
 
-// Up to kRows weight rows that advance together. A missing row repeats the last one; its result is not stored.
-struct RowGroup {
-  const std::byte* w;
-  int64_t offset[kRows];  // bytes from w to each row
-};
+using RowGroup = WalkRows<kRows>;
+using Column = WalkColumn;
 
-static inline RowGroup row_group(const MatmulArgs& args, int64_t row) {
-  RowGroup group;
-  group.w = args.w + row * args.w_row_bytes;
-  const int64_t last = args.row_end - row - 1;
-  for (int64_t i = 0; i < kRows; ++i) group.offset[i] = (i < last ? i : last) * args.w_row_bytes;
-  return group;
-}
+static inline RowGroup row_group(const MatmulArgs& args, int64_t row) { return walk_rows<kRows>(args, row); }
 
 // Four binary16 as binary32.
 static inline float32x4_t from_halves(uint16x4_t halves) { return vcvt_f32_f16(vreinterpret_f16_u16(halves)); }
@@ -92,22 +82,6 @@ static inline float32x4_t load_halves(const std::byte* p, const int64_t* offset)
   uint16_t half[kRows];
   for (int i = 0; i < kRows; ++i) std::memcpy(&half[i], p + offset[i], 2);
   return from_halves(vld1_u16(half));
-}
-
-// One column's int8 activations and where its outputs go.
-struct Column {
-  const int8_t* q;
-  const float* d;
-  const int16_t* sums16;
-  float* y;
-};
-
-static inline Column quantized_column(const MatmulArgs& args, int64_t c) {
-  const QuantizedRows& x = *args.x_q;
-  const int64_t x_row = args.x_rows ? args.x_rows[c] : c;
-  const int64_t y_row = args.y_rows ? args.y_rows[c] : c;
-  return {x.q + x_row * x.q_stride, x.d + x_row * x.d_stride, x.sums16 + x_row * x.sums_stride,
-          args.y + y_row * args.y_stride};
 }
 
 static inline void store_rows(float* y, int64_t n_rows, float32x4_t value) {
@@ -120,20 +94,9 @@ static inline void store_rows(float* y, int64_t n_rows, float32x4_t value) {
   for (int64_t i = 0; i < n_rows; ++i) y[i] = lane[i];
 }
 
-// Calls Kernel::run<n>(args, row, first_column) for groups of kRows rows and up to kColumns columns. Rows go outside:
-// a group of rows is read from memory once and stays in the cache for the further columns.
 template <typename Kernel>
 static inline void for_each_group(const MatmulArgs& args) {
-  for (int64_t row = args.row_begin; row < args.row_end; row += kRows) {
-    int64_t c = 0;
-    for (; c + kColumns <= args.n_columns; c += kColumns) Kernel::template run<kColumns>(args, row, c);
-    switch (args.n_columns - c) {
-      case 1: Kernel::template run<1>(args, row, c); break;
-      case 2: Kernel::template run<2>(args, row, c); break;
-      case 3: Kernel::template run<3>(args, row, c); break;
-      default: break;
-    }
-  }
+  walk_groups<Kernel, kRows>(args);
 }
 
 }  // namespace expertree::neon
