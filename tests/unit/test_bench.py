@@ -69,7 +69,7 @@ def test_a_peer_runs_in_the_same_rounds(load_tiny: Loader, tmp_path: Path) -> No
     (result,) = Bench(load_tiny({"arch": "llama"}), peer).run([Case("decode", 4)], rounds=3)
     assert result.peer_setting == "repack 1"
     assert result.peer_tokens_per_second == pytest.approx(200.0)
-    assert result.peer_ratio == pytest.approx(0.005 / result.seconds, rel=0.5)
+    assert result.peer_ratio == pytest.approx(0.005 / result.seconds)  # the median of an odd number of rounds
     peer.write_text("#!/bin/sh\nexit 3\n")
     with pytest.raises(expertree.DeviceError, match="llama-bench"):
         list(Bench(load_tiny({"arch": "llama"}), peer).run([Case("decode", 4)], rounds=1))
