@@ -89,7 +89,22 @@ int64_t ReplayMemory::missing(const ExpertSets& sets, std::span<const int64_t> r
   return n;
 }
 
-ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t> rows) {
+void ReplayMemory::count(const ExpertSets& sets, int32_t layer, std::span<const int64_t> rows) {
+  if (rows.empty()) return;
+  std::vector<int32_t> experts;
+  for (const int64_t row : rows) {
+    const std::span<const int32_t> ids = sets.of(row, layer);
+    experts.insert(experts.end(), ids.begin(), ids.end());
+  }
+  here_.count(layer, experts, std::ssize(rows));
+  if (behind_) behind_->count(layer, experts, std::ssize(rows));
+}
+
+void ReplayMemory::keep(const ExpertSets& sets, std::span<const int64_t> rows) {
+  for (int32_t layer = 0; layer < sets.n_layers; ++layer) count(sets, layer, rows);
+}
+
+ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure) {
   ReplayedPass pass;
   const auto n_rows = std::min(rows.size(), machine_.base_seconds.size());
   pass.seconds = machine_.base_seconds[n_rows - 1];
@@ -112,6 +127,7 @@ ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t>
       const double size = mean_bytes_ > 0.0 ? machine_.expert_bytes[l] / mean_bytes_ : 1.0;
       run += machine_.run_base_seconds * size + machine_.run_row_seconds * static_cast<double>(n);
     }
+    count(sets, layer, rows.first(n_sure));
     const std::vector<int32_t> fetched = simulate_layer(&here_, layer, used);
     const auto n_from_disk = static_cast<int64_t>(behind_ ? simulate_layer(&*behind_, layer, fetched).size() : 0);
     const auto n_fetched = static_cast<int64_t>(fetched.size());

@@ -51,10 +51,13 @@ class ReplayMemory {
   double fetch_seconds(int32_t layer, int32_t expert) const;
   // Experts that these rows of the sets use and that are not where experts run, each once.
   int64_t missing(const ExpertSets& sets, std::span<const int64_t> rows) const;
-  // One pass of these rows of the sets.
-  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows);
+  // One pass of these rows of the sets, of which the first n_sure are sure to stay; keep() tells of others.
+  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure);
+  void keep(const ExpertSets& sets, std::span<const int64_t> rows);
 
  private:
+  void count(const ExpertSets& sets, int32_t layer, std::span<const int64_t> rows);
+
   const ReplayMachine& machine_;
   int32_t n_experts_;
   double mean_bytes_;
