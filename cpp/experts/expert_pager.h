@@ -188,7 +188,7 @@ class ExpertPager final : public Residency {
   ExpertCosts device_costs_;  // of them those of a device
   PagerStats counts_;
   std::vector<double> uses_;  // of each expert, by the rows that were counted
-  int64_t n_counted_ = 0;  // of these
+  std::vector<int64_t> n_counted_;  // of these, by layer
   ReuseMeter reuse_;
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;
