@@ -1,5 +1,5 @@
-// Attention of query rows (canonical.h, C8), for all heads that share a KV head. Four heads share each load of a key or a
-// value.
+// Attention of query rows (canonical.h, C8), for all heads that share a KV head. Four pairs of a row and a head ("heads"
+// below) share each load of a key or a value.
 #include "cpp/kernels/attention_walk.h"
 #include "cpp/kernels/avx512/kernels.h"
 #include "cpp/kernels/avx512/vector.h"
@@ -24,7 +24,7 @@ inline __m512 load_16(DType dtype, const std::byte* row, int64_t i, __mmask16 ma
 
 // s[h][j] = dot16(q of head h, key j) for kHeads heads and a whole tile: 16 accumulators, kHeads x (16 / kHeads) keys.
 template <int kHeads>
-void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t dim, float (*s)[kAttentionTile]) {
+void scores(const float* const* q, const Tile& tile, int64_t dim, float (*s)[kAttentionTile]) {
   constexpr int kKeys = 16 / kHeads;
   for (int64_t j0 = 0; j0 < tile.t; j0 += kKeys) {
     __m512 acc[16];  // [h][key]
@@ -32,7 +32,7 @@ void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t dim, flo
     int64_t i = 0;
     for (; i + 16 <= dim; i += 16) {
       __m512 q_part[kHeads];
-      for (int h = 0; h < kHeads; ++h) q_part[h] = _mm512_loadu_ps(q + h * q_stride + i);
+      for (int h = 0; h < kHeads; ++h) q_part[h] = _mm512_loadu_ps(q[h] + i);
 #pragma GCC unroll 16
       for (int j = 0; j < kKeys; ++j) {
         const __m512 key = _mm512_loadu_ps(tile.k[j0 + j] + i);
@@ -45,7 +45,7 @@ void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t dim, flo
     if (i < dim) {
       const __mmask16 mask = first_lanes(dim - i);
       for (int h = 0; h < kHeads; ++h) {
-        const __m512 q_part = _mm512_maskz_loadu_ps(mask, q + h * q_stride + i);
+        const __m512 q_part = _mm512_maskz_loadu_ps(mask, q[h] + i);
 #pragma GCC unroll 16
         for (int j = 0; j < kKeys; ++j) {
           const __m512 key = _mm512_maskz_loadu_ps(mask, tile.k[j0 + j] + i);
@@ -88,11 +88,11 @@ float tile_softmax(float* s, int64_t t, float scale, float softcap, RunningSoftm
 // of d from `out` and `offset` on.
 template <int kHeads, int kVectors>
 inline void add_values(const Tile& tile, const float (*p)[kAttentionTile], const float* c, int64_t offset,
-                       __mmask16 mask, float* out, int64_t out_stride) {
+                       __mmask16 mask, float* const* out) {
   __m512 acc[kHeads][kVectors];
   for (int h = 0; h < kHeads; ++h) {
     for (int i = 0; i < kVectors; ++i) {
-      const __m512 before = _mm512_maskz_loadu_ps(mask, out + h * out_stride + offset + 16 * i);
+      const __m512 before = _mm512_maskz_loadu_ps(mask, out[h] + offset + 16 * i);
       acc[h][i] = _mm512_mul_ps(before, set1(c[h]));
     }
   }
@@ -108,23 +108,26 @@ inline void add_values(const Tile& tile, const float (*p)[kAttentionTile], const
   }
   for (int h = 0; h < kHeads; ++h) {
     for (int i = 0; i < kVectors; ++i) {
-      _mm512_mask_storeu_ps(out + h * out_stride + offset + 16 * i, mask, acc[h][i]);
+      _mm512_mask_storeu_ps(out[h] + offset + 16 * i, mask, acc[h][i]);
     }
   }
 }
 
-// One tile for kHeads heads, of which `first` is the first.
+// Scores and weights of one tile for kHeads pairs of a row and a head.
 template <int kHeads>
-void attend_heads(const AttendArgs& args, const Tile& tile, int64_t first, RunningSoftmax* states) {
-  alignas(64) float p[kHeads][kAttentionTile];
-  float c[kHeads];
-  scores<kHeads>(args.q + first * args.q_stride, args.q_stride, tile, args.head_dim_k, p);
+void weigh_pairs(const AttendArgs& args, const Tile& tile, const float* const* q, RunningSoftmax* states,
+                 float (*p)[kAttentionTile], float* c) {
+  scores<kHeads>(q, tile, args.head_dim_k, p);
   for (int h = 0; h < kHeads; ++h) c[h] = tile_softmax(p[h], tile.t, args.scale, args.softcap, states + h);
-  float* out = args.out + first * args.out_stride;
+}
+
+template <int kHeads>
+void add_pair_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
+                     float* const* out) {
   int64_t d = 0;
-  for (; d + 64 <= args.head_dim_v; d += 64) add_values<kHeads, 4>(tile, p, c, d, 0xffff, out, args.out_stride);
+  for (; d + 64 <= args.head_dim_v; d += 64) add_values<kHeads, 4>(tile, p, c, d, 0xffff, out);
   for (; d < args.head_dim_v; d += 16) {
-    add_values<kHeads, 1>(tile, p, c, d, first_lanes(args.head_dim_v - d), out, args.out_stride);
+    add_values<kHeads, 1>(tile, p, c, d, first_lanes(args.head_dim_v - d), out);
   }
 }
 
@@ -133,12 +136,20 @@ struct Avx512 {
     for (int64_t i = 0; i < n; i += 16) _mm512_storeu_ps(out + i, load_16(dtype, row, i, first_lanes(n - i)));
   }
 
-  static void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, int64_t n_heads,
-                          RunningSoftmax* states) {
+  static void weigh_keys(const AttendArgs& args, const Tile& tile, const float* const* q, int64_t n,
+                         RunningSoftmax* states, float (*p)[kAttentionTile], float* c) {
     int64_t h = 0;
-    for (; h + 4 <= n_heads; h += 4) attend_heads<4>(args, tile, first + h, states + h);
-    for (; h + 2 <= n_heads; h += 2) attend_heads<2>(args, tile, first + h, states + h);
-    if (h < n_heads) attend_heads<1>(args, tile, first + h, states + h);
+    for (; h + 4 <= n; h += 4) weigh_pairs<4>(args, tile, q + h, states + h, p + h, c + h);
+    for (; h + 2 <= n; h += 2) weigh_pairs<2>(args, tile, q + h, states + h, p + h, c + h);
+    if (h < n) weigh_pairs<1>(args, tile, q + h, states + h, p + h, c + h);
+  }
+
+  static void add_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
+                         int64_t n, float* const* out) {
+    int64_t h = 0;
+    for (; h + 4 <= n; h += 4) add_pair_values<4>(args, tile, p + h, c + h, out + h);
+    for (; h + 2 <= n; h += 2) add_pair_values<2>(args, tile, p + h, c + h, out + h);
+    if (h < n) add_pair_values<1>(args, tile, p + h, c + h, out + h);
   }
 };
 
