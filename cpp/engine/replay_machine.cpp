@@ -89,7 +89,8 @@ int64_t ReplayMemory::missing(const ExpertSets& sets, std::span<const int64_t> r
   return n;
 }
 
-ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t> rows) {
+ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t> rows,
+                                std::span<const int64_t> last_layer) {
   ReplayedPass pass;
   const auto n_rows = std::min(rows.size(), machine_.base_seconds.size());
   pass.seconds = machine_.base_seconds[n_rows - 1];
@@ -100,7 +101,7 @@ ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t>
   for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
     const auto l = static_cast<size_t>(layer);
     std::fill(rows_of.begin(), rows_of.end(), 0);
-    for (const int64_t row : rows) {
+    for (const int64_t row : layer + 1 == sets.n_layers ? last_layer : rows) {
       for (const int32_t expert : sets.of(row, layer)) ++rows_of[static_cast<size_t>(expert)];
     }
     used.clear();

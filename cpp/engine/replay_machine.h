@@ -52,7 +52,9 @@ class ReplayMemory {
   // Experts that these rows of the sets use and that are not where experts run, each once.
   int64_t missing(const ExpertSets& sets, std::span<const int64_t> rows) const;
   // One pass of these rows of the sets.
-  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows);
+  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows) { return pass(sets, rows, rows); }
+  // The same, with fewer rows in the last layer.
+  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, std::span<const int64_t> last_layer);
 
  private:
   const ReplayMachine& machine_;

@@ -69,11 +69,11 @@ class Replay {
 
   void add(const RecordedRun& run) {
     if (options_.calibrate && profile_.n_rows.empty()) calibrate(run);
-    run_prompt(run, &memory_);
-    run_prompt(run, &plain_);
+    run_prompt(run, is_plain(), &memory_);
+    run_prompt(run, true, &plain_);
     ReplayCost cost(machine_, memory_);
     cost.learned().restore(profile_);
-    std::unique_ptr<Selector> selector = options_.select.empty() ? nullptr : make_selector(options_.select);
+    std::unique_ptr<Selector> selector = is_plain() ? nullptr : make_selector(options_.select);
     if (selector != nullptr && !learned_.empty()) selector->restore(learned_);
     for (int64_t at = 0; at < std::ssize(run.positions);) {
       steps_.push_back(step(run, at, selector.get(), &cost));
@@ -86,19 +86,23 @@ class Replay {
   std::vector<ReplayedStep> take() { return std::move(steps_); }
 
  private:
-  static void run_prompt(const RecordedRun& run, ReplayMemory* memory) {
+  bool is_plain() const { return options_.select.empty(); }
+
+  // Plain decoding asks about the last row only, which goes through the last layer alone; drafting wants to see them all.
+  static void run_prompt(const RecordedRun& run, bool plain, ReplayMemory* memory) {
     const int64_t n = std::ssize(run.prompt.ids) / (static_cast<int64_t>(run.prompt.n_layers) * run.prompt.n_used);
     for (int64_t begin = 0; begin < n; begin += kPromptPiece) {
       std::vector<int64_t> rows(static_cast<size_t>(std::min(kPromptPiece, n - begin)));
       std::iota(rows.begin(), rows.end(), begin);
-      memory->pass(run.prompt, rows);
+      const size_t n_last = !plain ? rows.size() : begin + kPromptPiece >= n ? 1 : 0;
+      memory->pass(run.prompt, rows, std::span(rows).last(n_last));
     }
   }
 
   // With a memory of its own: what a machine does when it first meets the model.
   void calibrate(const RecordedRun& run) {
     ReplayMemory memory(machine_, n_experts_);
-    run_prompt(run, &memory);
+    run_prompt(run, is_plain(), &memory);
     ReplayCost cost(machine_, memory);
     const auto n_positions = std::min(kCalibrationPositions, static_cast<int64_t>(std::ssize(run.positions)));
     for (int64_t at = 0; at < n_positions; ++at) {
