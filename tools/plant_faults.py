@@ -93,6 +93,7 @@ EXPERT_CACHE = "cpp/experts/expert_cache.cpp"
 EXPERT_PAGER = "cpp/experts/expert_pager.cpp"
 AVX512 = "cpp/kernels/avx512/"
 WALK = "cpp/kernels/attention_walk.h"
+TILE = "cpp/kernels/attention_tile.h"
 CACHE_FORMATS = "cpp/model/cache_types.cpp"
 SCALAR = "cpp/kernels/scalar/"
 
@@ -112,8 +113,16 @@ FAULTS = [Fault(*row) for row in (
     ("batch", "int8 activations of an earlier batch are used again", "cpp/backend/activations.cpp",
      "q8_32_.valid = false;", "q8_32_.valid = q8_32_.valid && rows == 1;", (EXACT,)),
     ("batch", "rows that attend together see the last one's path", WALK,
-     "tile_at<Isa>(rows[r], rows[r].first + begin, &decoded);",
-     "tile_at<Isa>(rows[n_rows - 1], rows[r].first + begin, &decoded);", (EXACT,)),
+     "tile_at<Isa>(args, args.first + begin, &decoded_);",
+     "tile_at<Isa>(rows_[n_rows_ - 1], args.first + begin, &decoded_);", (EXACT,)),
+    ("batch", "a row's decoded cells take the place of those that another row still needs", WALK,
+     "if (takes_slots(args, args.first + begin, decoded_)) {", "if (false) {", (CACHE_ROWS,)),
+    ("batch", "rows whose windows begin at different positions share a tile", TILE,
+     "return a.first == b.first && end", "return end", (CACHE_ROWS,)),
+    ("chunking", "the last layer goes on with the first rows, not with those that are asked about", FORWARD,
+     "(piece.at + piece.n - n) * h_.n_embd;", "piece.at * h_.n_embd;", (EXACT,)),
+    ("chunking", "rows that are asked about turn by the angles of the chunk's first ones", FORWARD,
+     "  rotary_angles(asked);\n", "", (EXACT,)),
     # Trees.
     ("tree", "position = committed length + row number", FORWARD,
      "pass.batch->depths[at], pass", "i, pass", (EXACT,)),
@@ -142,7 +151,7 @@ FAULTS = [Fault(*row) for row in (
     ("branch", "the pending rows' cells are not copied", STATE,
      "const int64_t used = n_committed_ + n_pending();", "const int64_t used = n_committed_;", (EXACT,)),
     # Keys and values in F16 and Q8_0.
-    ("cache", "what lies decoded in a slot is taken for any cell", WALK,
+    ("cache", "what lies decoded in a slot is taken for any cell", TILE,
      "decoded->cell[slot] != cell;", "decoded->cell[slot] < 0;", (CACHE_ROWS, CACHE_TYPES)),
     ("cache", "Q8_0: a head's last, shorter block is not written", CACHE_FORMATS,
      "begin < n; begin += kBlock", "begin + kBlock <= n; begin += kBlock", (CACHE_ROWS,)),
@@ -434,7 +443,9 @@ FAULTS = [Fault(*row) for row in (
     ("replay", "another node's child is accepted", "cpp/engine/recorded_run.cpp",
      "tree.parents[i] == node && tree.tokens[i] == run.text[next]", "tree.tokens[i] == run.text[next]", (TRACE,)),
     ("replay", "the prompt leaves nothing in memory", "cpp/engine/trace_replay.cpp",
-     "    run_prompt(run, &memory_);\n", "", (TRACE,)),
+     "    run_prompt(run, is_plain(), &memory_);\n", "", (TRACE,)),
+    ("replay", "a prompt's rows all run the last layer", "cpp/engine/trace_replay.cpp",
+     "!plain ? rows.size() : begin + kPromptPiece >= n ? 1 : 0;", "rows.size();", (TRACE,)),
     ("replay", "the root's row is not run", "cpp/engine/trace_replay.cpp",
      "std::vector<int64_t> rows = {0};", "std::vector<int64_t> rows;\n  if (nodes.empty()) rows = {0};", (TRACE,)),
     ("replay", "fetching and running add up", "cpp/engine/replay_machine.cpp",
@@ -466,7 +477,7 @@ FAULTS = [Fault(*row) for row in (
     ("profile", "direct reads count what was asked for", "cpp/io/read_source.cpp",
      "  disk_bytes_ += n_read;\n", "  disk_bytes_ += complete ? range.asked_bytes : n_read;\n", (PROFILE,)),
     ("profile", "routing of the chunk's first rows", "cpp/profile/row_recorder.cpp",
-     "const size_t first = tokens_.size() - static_cast<size_t>(n_last_rows_);", "const size_t first = 0;", (PROFILE,)),
+     "const size_t first = tokens_.size() - static_cast<size_t>(n_rows);", "const size_t first = 0;", (PROFILE,)),
     ("profile", "the first session of a shared call answers for all of it", "cpp/profile/profiler.cpp",
      "int64_t of(int64_t n) const { return n * end / all - n * begin / all; }",
      "int64_t of(int64_t n) const { return begin == 0 ? n : 0; }", (PROFILE,)),

@@ -69,11 +69,11 @@ class Replay {
 
   void add(const RecordedRun& run) {
     if (options_.calibrate && profile_.n_rows.empty()) calibrate(run);
-    run_prompt(run, &memory_);
-    run_prompt(run, &plain_);
+    run_prompt(run, is_plain(), &memory_);
+    run_prompt(run, true, &plain_);
     ReplayCost cost(machine_, memory_);
     cost.learned().restore(profile_);
-    std::unique_ptr<Selector> selector = options_.select.empty() ? nullptr : make_selector(options_.select);
+    std::unique_ptr<Selector> selector = is_plain() ? nullptr : make_selector(options_.select);
     if (selector != nullptr && !learned_.empty()) selector->restore(learned_);
     for (int64_t at = 0; at < std::ssize(run.positions);) {
       steps_.push_back(step(run, at, selector.get(), &cost));
@@ -86,19 +86,23 @@ class Replay {
   std::vector<ReplayedStep> take() { return std::move(steps_); }
 
  private:
-  static void run_prompt(const RecordedRun& run, ReplayMemory* memory) {
+  bool is_plain() const { return options_.select.empty(); }
+
+  // Plain decoding asks about the last row only, which goes through the last layer alone; drafting wants to see them all.
+  static void run_prompt(const RecordedRun& run, bool plain, ReplayMemory* memory) {
     const int64_t n = std::ssize(run.prompt.ids) / (static_cast<int64_t>(run.prompt.n_layers) * run.prompt.n_used);
     for (int64_t begin = 0; begin < n; begin += kPromptPiece) {
       std::vector<int64_t> rows(static_cast<size_t>(std::min(kPromptPiece, n - begin)));
       std::iota(rows.begin(), rows.end(), begin);
-      memory->pass(run.prompt, rows, rows.size());
+      const size_t n_last = !plain ? rows.size() : begin + kPromptPiece >= n ? 1 : 0;
+      memory->prompt(run.prompt, rows, std::span(rows).last(n_last));
     }
   }
 
   // With a memory of its own: what a machine does when it first meets the model.
   void calibrate(const RecordedRun& run) {
     ReplayMemory memory(machine_, n_experts_);
-    run_prompt(run, &memory);
+    run_prompt(run, is_plain(), &memory);
     ReplayCost cost(machine_, memory);
     const auto n_positions = std::min(kCalibrationPositions, static_cast<int64_t>(std::ssize(run.positions)));
     for (int64_t at = 0; at < n_positions; ++at) {
@@ -107,7 +111,7 @@ class Replay {
         // The first nodes are a tree of their own: parents come before their children.
         std::vector<int32_t> nodes(static_cast<size_t>(n - 1));
         std::iota(nodes.begin(), nodes.end(), 0);
-        record(memory.pass(position.routed, rows_of(nodes), 1), position.routed, n, 0.0, &cost);
+        record(memory.pass(position.routed, rows_of(nodes)), position.routed, n, 0.0, &cost);
       }
     }
     profile_ = cost.learned().profile();
@@ -146,9 +150,9 @@ class Replay {
     step.n_accepted = std::ssize(path.accepted);
     const auto misses = static_cast<double>(memory_.missing(position.routed, rows_of(selected)));
     for (const int64_t row : rows_of(path.accepted)) {
-      step.plain_misses += static_cast<double>(plain_.pass(position.routed, std::span(&row, 1), 1).n_fetched);
+      step.plain_misses += static_cast<double>(plain_.pass(position.routed, std::span(&row, 1)).n_fetched);
     }
-    step.pass = memory_.pass(position.routed, rows_of(selected), 1);
+    step.pass = memory_.pass(position.routed, rows_of(selected));
     const std::vector<int64_t> kept = rows_of(path.accepted);
     memory_.keep(position.routed, std::span(kept).subspan(1));
     if (tree.size() > 0) cost->learned().record_draft(step.draft_seconds);

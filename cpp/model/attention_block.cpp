@@ -36,19 +36,19 @@ void clamp(float limit, std::vector<float>* x) {
 
 }  // namespace
 
-void Forward::leave_keys_values(const Chunk& chunk, int64_t layer) {
+void Forward::leave_keys_values(const Chunk& chunk, int64_t layer, Queries queries) {
   const LayerWeights& w = weights(layer);
   normed_.reset(chunk.n, h_.n_embd);
   norm(residual_.data(), w.attn_norm, w.attn_norm_bias, &normed_);
   if (h_.is_latent()) return;
-  project(chunk, layer);
-  store_keys_values(chunk, layer);
+  project(chunk, layer, queries);
+  store_keys_values(chunk, layer, queries);
 }
 
 void Forward::attention(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
   if (block_on_device(chunk, layer)) return;
-  leave_keys_values(chunk, layer);
+  leave_keys_values(chunk, layer, Queries::kAll);
   if (h_.is_latent()) {
     latent_attention(chunk, layer);
   } else {
@@ -65,15 +65,18 @@ void Forward::attention(const Chunk& chunk, int64_t layer) {
   add_to_residual(chunk, w.post_attention_norm);
 }
 
-void Forward::project(const Chunk& chunk, int64_t layer) {
+void Forward::project(const Chunk& chunk, int64_t layer, Queries queries) {
   const AttentionWeights& a = weights(layer).attention;
-  q_.resize(static_cast<size_t>(chunk.n * a.q.rows));
   k_.resize(static_cast<size_t>(chunk.n * a.k.rows));
   v_.resize(static_cast<size_t>(chunk.n * (a.v.present() ? a.v.rows : a.k.rows)));
-  std::vector<CpuBackend::Product> in = {{a.q, q_.data(), a.q.rows, data_or_null(a.q_bias)},
-                                         {a.k, k_.data(), a.k.rows, data_or_null(a.k_bias)}};
+  std::vector<CpuBackend::Product> in;
+  if (queries == Queries::kAll) {
+    q_.resize(static_cast<size_t>(chunk.n * a.q.rows));
+    in.push_back({a.q, q_.data(), a.q.rows, data_or_null(a.q_bias)});
+  }
+  in.push_back({a.k, k_.data(), a.k.rows, data_or_null(a.k_bias)});
   if (a.v.present()) in.push_back({a.v, v_.data(), a.v.rows, data_or_null(a.v_bias)});
-  if (a.gate.present()) {
+  if (a.gate.present() && queries == Queries::kAll) {
     attention_gate_.resize(static_cast<size_t>(chunk.n * a.gate.rows));
     in.push_back({a.gate, attention_gate_.data(), a.gate.rows, data_or_null(a.gate_bias)});
   }
@@ -113,7 +116,7 @@ float Forward::query_scale(const Chunk& chunk, int64_t layer, int64_t row) const
   return static_cast<float>(std::log(steps + 1.0) * t.scale + 1.0);
 }
 
-void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
+void Forward::store_keys_values(const Chunk& chunk, int64_t layer, Queries queries) {
   const AttentionWeights& a = weights(layer).attention;
   const LayerParameters& p = h_.layer(layer);
   // Llama 4's plain norm comes with the rotary embedding. Where norm weights are optional, none means no norm.
@@ -126,14 +129,16 @@ void Forward::store_keys_values(const Chunk& chunk, int64_t layer) {
   const int64_t n_v = p.n_kv_heads * p.head_dim_v;
   const CacheTypes types = m_.cache_types();
   backend_.pool().parallel_for(chunk.n, [&](int64_t r) {
-    float* q = q_.data() + r * a.q.rows;
     float* k = k_.data() + r * a.k.rows;
     float* v = v_.data() + r * n_v;
-    prepare(q, a.q_norm, r, p.n_heads);
     prepare(k, a.k_norm, r, p.n_kv_heads);
-    const float scale = query_scale(chunk, layer, r);
-    if (scale != 1.0f) {
-      for (int64_t i = 0; i < a.q.rows; ++i) q[i] = q[i] * scale;
+    if (queries == Queries::kAll) {
+      float* q = q_.data() + r * a.q.rows;
+      prepare(q, a.q_norm, r, p.n_heads);
+      const float scale = query_scale(chunk, layer, r);
+      if (scale != 1.0f) {
+        for (int64_t i = 0; i < a.q.rows; ++i) q[i] = q[i] * scale;
+      }
     }
     const int64_t cell = chunk.cell(r);
     const SequenceState& state = *chunk.row(r).state;

@@ -30,6 +30,8 @@ Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backen
   }
 }
 
+int64_t Forward::Piece::n_asked_rows() const { return request().routing || request().last_hidden ? n : n_logit_rows(); }
+
 int64_t Forward::Piece::n_logit_rows() const {
   if (request().logits == LogitRows::kAll) return n;
   const bool is_last = begin + n == pass.batch->size();
@@ -103,26 +105,46 @@ void Forward::record_rows(const Chunk& chunk) const {
   }
 }
 
-void Forward::run_chunk(const Chunk& chunk) {
+// Rows that somebody asks about go on through the last layer; of the others it leaves keys and values only. Their part of
+// the residual stream is gone after this.
+Forward::Chunk Forward::leave_unasked_rows(const Chunk& chunk, int64_t layer) {
+  Chunk asked{.sequences = chunk.sequences, .pieces = {}, .rows = {}, .timeline = chunk.timeline};
+  for (const Piece& piece : chunk.pieces) {
+    const int64_t n = piece.n_asked_rows();
+    if (n > 0) asked.add(piece.pass, piece.begin + piece.n - n, n);
+  }
+  const bool is_plain = h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent();
+  const bool on_device = asked.n > 0 && has_device_block(layer);
+  if (asked.n == chunk.n || !is_plain || on_device) return chunk;
+  const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
+  leave_keys_values(chunk, layer, Queries::kNone);
+  float* to = residual_.data();
+  for (const Piece& piece : chunk.pieces) {
+    const int64_t n = piece.n_asked_rows();
+    const float* from = residual_.data() + (piece.at + piece.n - n) * h_.n_embd;
+    to = std::copy(from, from + n * h_.n_embd, to);
+  }
+  residual_.resize(static_cast<size_t>(asked.n * h_.n_embd));
+  rotary_angles(asked);
+  return asked;
+}
+
+void Forward::run_chunk(const Chunk& all_rows) {
+  Chunk chunk = all_rows;
   record_rows(chunk);
-  const bool silent = std::ranges::all_of(chunk.pieces, [](const Piece& piece) {
-    return !piece.request().routing && !piece.request().last_hidden && piece.n_logit_rows() == 0;
-  });
   embed(chunk);
   rotary_angles(chunk);
   prepare_device_rows(chunk);
   for (int64_t layer = 0; layer < h_.n_layers; ++layer) {
     chunk.check_stop();
     tap(chunk, layer);
+    if (layer == h_.n_layers - 1) {
+      chunk = leave_unasked_rows(chunk, layer);
+      if (chunk.n == 0) return;
+    }
     if (weights(layer).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) {
       const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
       router_scores(chunk, layer);
-    }
-    // Of rows that nobody asks about the last layer leaves keys and values only.
-    if (silent && layer == h_.n_layers - 1 && h_.layer(layer).mixer == Mixer::kAttention && !h_.is_latent()) {
-      const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
-      leave_keys_values(chunk, layer);
-      return;
     }
     mix(chunk, layer);
     feed_forward_part(chunk, layer);

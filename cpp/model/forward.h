@@ -39,6 +39,7 @@ class Forward {
     int64_t result_row() const { return begin - pass.request->first_row; }  // that the first of these is
     int64_t n_result_rows() const { return pass.batch->size() - pass.request->first_row; }
     int64_t n_logit_rows() const;  // the last ones of these
+    int64_t n_asked_rows() const;  // the last ones, whose output of the last layer is wanted
   };
   // Rows that go through all layers together.
   struct Chunk {
@@ -61,6 +62,7 @@ class Forward {
     const PathCells& path(int64_t r) const { return row(r).state->path(row(r).index); }
     void check_stop() const;
   };
+  enum class Queries : uint8_t { kNone, kAll };  // made beside keys and values
   // Sin and cos of a chunk's positions.
   struct Angles {
     const Rope* rope = nullptr;
@@ -70,7 +72,8 @@ class Forward {
   const LayerWeights& weights(int64_t layer) const { return m_.weights_.layers[static_cast<size_t>(layer)]; }
   void run_all(std::span<const SequencePass> sequences);
   static void size_result(const Model& model, const SequencePass& pass);
-  void run_chunk(const Chunk& chunk);
+  void run_chunk(const Chunk& all_rows);
+  Chunk leave_unasked_rows(const Chunk& chunk, int64_t layer);
   void embed(const Chunk& chunk);
   void rotary_angles(const Chunk& chunk);
   void norm(const float* x, const FloatVector& weight, const FloatVector& bias, Activations* y) const;
@@ -80,14 +83,15 @@ class Forward {
   void mix(const Chunk& chunk, int64_t layer);
   void attention(const Chunk& chunk, int64_t layer);
   void prepare_device_rows(const Chunk& chunk);
+  bool has_device_block(int64_t layer) const { return use_device_rows_ && products_.block_of(layer) >= 0; }
   bool block_on_device(const Chunk& chunk, int64_t layer);
   void take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& block, const float* outputs);
   void gather_cells(const Chunk& chunk, int64_t layer);
   void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
-  void leave_keys_values(const Chunk& chunk, int64_t layer);
+  void leave_keys_values(const Chunk& chunk, int64_t layer, Queries queries);
   void gate_attention(int64_t n, int64_t width);
-  void project(const Chunk& chunk, int64_t layer);
-  void store_keys_values(const Chunk& chunk, int64_t layer);
+  void project(const Chunk& chunk, int64_t layer, Queries queries);
+  void store_keys_values(const Chunk& chunk, int64_t layer, Queries queries);
   void normalize_heads(const FloatVector& weight, int64_t n_heads, int64_t head_dim, float* x) const;
   void turn_heads(int64_t layer, int64_t row, int64_t n_heads, int64_t stride, float* x) const;
   float query_scale(const Chunk& chunk, int64_t layer, int64_t row) const;

@@ -43,7 +43,7 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
 void Forward::record_routing(const Chunk& chunk, int64_t moe_layer) const {
   for (const Piece& piece : chunk.pieces) {
     if (RowRecorder* rows = piece.request().recorders.rows) {
-      rows->route(moe_layer, chosen_.data() + piece.at * h_.moe.n_used);
+      rows->route(moe_layer, chosen_.data() + piece.at * h_.moe.n_used, piece.n);
     }
   }
 }

@@ -15,9 +15,9 @@ class RowRecorder {
  public:
   explicit RowRecorder(const ProfileShape& shape) : shape_(shape) {}
 
-  // Rows that a pass begins to run; route() speaks of the last ones added. ids: [n_rows][n_used].
+  // Rows that a pass begins to run; route() speaks of the last n_rows of them. ids: [n_rows][n_used].
   void add(std::span<const int32_t> tokens);
-  void route(int64_t moe_layer, const int32_t* ids);
+  void route(int64_t moe_layer, const int32_t* ids, int64_t n_rows);
   // A pass that fails is not to be seen: drop() forgets what was added since mark().
   void mark() { mark_ = tokens_.size(); }
   void drop();
@@ -33,7 +33,6 @@ class RowRecorder {
   std::vector<int32_t> tokens_;
   std::vector<int16_t> routed_;
   size_t mark_ = 0;
-  int64_t n_last_rows_ = 0;
   int64_t n_passes_ = 0;
 };
 

@@ -98,18 +98,36 @@ class Work:
         self._expert_size = sum(int(np.prod(t.shape)) for t in experts) / max(1, model.n_experts)
         self._rest_bytes = sum(t.size_bytes for t in rest)
         self._rest_size = sum(int(np.prod(t.shape)) for t in rest)
+        # Rows whose logits nobody asks for end with the keys and values of the last layer.
+        last = f"blk.{model.n_layers - 1}."
+        ends = {f"{last}attn_k.weight", f"{last}attn_v.weight"}
+        self._ends_early = f"{last}attn_k.weight" in {t.name for t in tensors}
+        left_out = [t for t in rest if t.name.startswith(last) and t.name not in ends] if self._ends_early else []
+        self._last_size = sum(int(np.prod(t.shape)) for t in left_out)
+        self._last_expert_size = sum(
+            int(np.prod(t.shape)) for t in experts if self._ends_early and t.name.startswith(last)
+        ) / max(1, model.n_experts)
         self._kv_bytes_per_token = model._core.kv_bytes(2) - model._core.kv_bytes(1)
 
-    def bytes_read(self, ids: npt.NDArray[np.int32] | None, depth: int, head: bool = True) -> float:
-        """ids: (moe layers, rows, used) of a call's rows."""
-        union = 0.0 if ids is None or ids.size == 0 else float(np.mean([np.unique(layer).size for layer in ids]))
+    def bytes_read(
+        self, ids: npt.NDArray[np.int32] | None, depth: int, head: bool = True, logit_rows: int | None = None
+    ) -> float:
+        """ids: (moe layers, rows, used) of a call's rows, of which the last logit_rows (None: all) have logits."""
+        union = 0.0
+        if ids is not None and ids.size > 0:
+            unions = [np.unique(layer).size for layer in ids]
+            if logit_rows is not None and self._ends_early:
+                unions[-1] = np.unique(ids[-1][-logit_rows:]).size
+            union = float(np.mean(unions))
         weights = self._rest_bytes + self._expert_bytes * union + (self._head.size_bytes if head else 0)
         return float(weights + depth * self._kv_bytes_per_token)
 
     def operations(self, rows: int, logit_rows: int) -> float:
         """Matrix products only; attention over the context is left out."""
-        per_row = self._rest_size + self._expert_size * self._model.n_experts_used
-        return 2.0 * (rows * per_row + logit_rows * int(np.prod(self._head.shape)))
+        used = self._model.n_experts_used
+        per_row = self._rest_size + self._expert_size * used
+        left_out = (rows - logit_rows) * (self._last_size + self._last_expert_size * used)
+        return 2.0 * (rows * per_row - left_out + logit_rows * int(np.prod(self._head.shape)))
 
 
 @dataclass
@@ -199,8 +217,9 @@ class Bench:
         if ids is None and self._model.n_experts:
             ids = self._model.routing(self._tokens(rows))[0]
         depth = case.depth + (case.n // 2 if case.test == "decode" else 0)
-        into.bytes_read = self._work.bytes_read(ids, depth)
-        into.operations = self._work.operations(rows, case.n if case.test.startswith("verify") else 1)
+        logit_rows = case.n if case.test.startswith("verify") else 1
+        into.bytes_read = self._work.bytes_read(ids, depth, logit_rows=logit_rows)
+        into.operations = self._work.operations(rows, logit_rows)
 
     def _once(self, session: Session, case: Case) -> tuple[float, npt.NDArray[np.int32] | None]:
         session.truncate(min(len(session), case.depth))

@@ -102,14 +102,21 @@ Out<float> attend(const std::string& isa, In2<float> q, In2<float> k, std::optio
   return out.take();
 }
 
-// Several rows in one call; row r sees cells first[r] .. lengths[r] - 1.
+// Several rows in one call; row r sees cells first[r] .. lengths[r] - 1, then those of tails[r].
 Out<float> attend_rows(const std::string& isa, nb::ndarray<const float, nb::ndim<3>, nb::c_contig> q, In2<float> k,
                        std::optional<In2<float>> v, In1<int32_t> lengths, In1<int32_t> first, float scale,
-                       const std::string& k_type, const std::string& v_type, int64_t dim_v) {
+                       const std::string& k_type, const std::string& v_type, int64_t dim_v,
+                       std::optional<In2<int32_t>> tails) {
   const auto n_rows = static_cast<int64_t>(q.shape(0));
   const auto n_heads = static_cast<int64_t>(q.shape(1));
   if (k.shape(1) != q.shape(2) || lengths.shape(0) != q.shape(0) || first.shape(0) != q.shape(0)) {
     throw Error(ErrorCode::kInvalidRequest, "q, k, lengths and first disagree");
+  }
+  const auto n_tail = tails ? static_cast<int64_t>(tails->shape(1)) : 0;
+  const auto is_cell = [&](int32_t cell) { return cell >= 0 && cell < static_cast<int64_t>(k.shape(0)); };
+  if (tails &&
+      (tails->shape(0) != q.shape(0) || !std::all_of(tails->data(), tails->data() + n_rows * n_tail, is_cell))) {
+    throw Error(ErrorCode::kInvalidRequest, "tails are cells, as many for each row");
   }
   const Cells cells(k, v, dim_v, k_type, v_type);
   const GuardedArray<float> q_copy(q.data(), n_rows * n_heads * cells.head_dim_k);
@@ -124,6 +131,8 @@ Out<float> attend_rows(const std::string& isa, nb::ndarray<const float, nb::ndim
     args.q = q_copy.data() + r * n_heads * cells.head_dim_k;
     args.first = std::min(first.data()[r], length - 1);
     args.n_prefix = length;
+    args.tail = tails ? tails->data() + r * n_tail : nullptr;
+    args.n_tail = n_tail;
     args.out = out.data() + r * n_heads * out.stride();
     args.out_stride = out.stride();
   }
@@ -157,7 +166,7 @@ void bind_testing_attention(nb::module_& m) {
       "k_type, v_type: what they are rounded to. Returns float32 [heads, dv].");
   m.def(
       "attend_rows", &attend_rows, "isa"_a, "q"_a, "k"_a, "v"_a.none(), "lengths"_a, "first"_a, "scale"_a,
-      "k_type"_a = "f32", "v_type"_a = "f32", "dim_v"_a = 0,
+      "k_type"_a = "f32", "v_type"_a = "f32", "dim_v"_a = 0, "tails"_a = nb::none(),
       "q: float32 [rows, heads, dk]; row r sees cells first[r] .. lengths[r] - 1. Returns float32 [rows * heads, dv].");
   m.def("write_cache_rows", &write_cache_rows, "isa"_a, "type"_a, "x"_a,
         "x: float32 [n, dim] -> uint8 [n, row bytes]; type: f32, f16 or q8_0.");

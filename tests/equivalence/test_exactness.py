@@ -151,6 +151,19 @@ def step_like_plain(session: Session, model: Model, kept: list[int]) -> list[int
     return step.tokens
 
 
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, *RECORDED])
+def test_what_a_prompt_leaves(arch: str, load_tiny: Loader) -> None:
+    """Only its last row goes all the way. It gives the next token, and the others are seen by later ones."""
+    model = load_tiny({"arch": arch, "format": "Q8_0"}, threads=2)
+    tokens = np.random.default_rng(29).integers(0, 96, 23).tolist()
+    session = model.session(n_ctx=64)
+    for begin, end in ((0, 1), (1, 10), (10, 23)):
+        session.prefill(tokens[begin:end])
+        following = session.branch()
+        kept = tokens[:end] + step_like_plain(following, model, tokens[:end])
+        assert_same_bits(following.evaluate([3, 4]), plain_logits(model, [*kept, 3, 4])[end + 1 :], f"after {end}")
+
+
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_any_sequence_of_commit_rollback_truncate_branch(data: st.DataObject, load_tiny: Loader) -> None:

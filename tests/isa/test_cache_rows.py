@@ -118,6 +118,25 @@ def test_rows_together(isa: str, heads: int) -> None:
                 assert same_bits(got[r], want), f"row {r}, window {window}, {kind}"
 
 
+@pytest.mark.parametrize("heads", [1, 8])
+def test_rows_of_a_tree_together(isa: str, heads: int) -> None:
+    """The same positions of different rows in different cells: each row has its own decoded, at values as at keys."""
+    rng = np.random.default_rng(5)
+    q = rows(10 * heads, 40).reshape(10, heads, 40)
+    k, v = rows(120, 40, 1), rows(120, 24, 2)
+    for length, n_tail in ((60, 1), (63, 5), (64, 7), (1, 40)):
+        lengths, first = np.full(10, length, np.int32), np.zeros(10, np.int32)
+        tails = np.stack([length + rng.permutation(120 - length)[:n_tail] for _ in range(10)]).astype(np.int32)
+        tails[4:6] = tails[3]  # some of them are the same
+        for kind in TYPES:
+            got = _testing.attend_rows(isa, q, k, v, lengths, first, 0.25, k_type=kind, v_type=kind, tails=tails)
+            got = np.asarray(got).reshape(10, heads, 24)
+            for r in range(10):
+                seen = [*range(length), *tails[r]]
+                want = attend("scalar", q[r], rounded(kind, k[seen]), rounded(kind, v[seen]))
+                assert same_bits(got[r], want), f"row {r}, {length} and {n_tail} cells, {kind}"
+
+
 def test_what_is_not_finite_stays_visible(isa: str) -> None:
     for special in (np.inf, -np.inf, np.nan):
         for kind in ("f16", "q8_0"):

@@ -36,7 +36,13 @@ def test_bytes_and_operations_by_hand(load_tiny: Loader) -> None:
     assert work.bytes_read(ids, depth=0) == 4 * (norms + attention + router + 2.5 * expert + head)
     kv_per_token = 2 * 2 * 2 * 24 * 4
     assert work.bytes_read(ids, depth=10) - work.bytes_read(ids, depth=0) == 10 * kv_per_token
-    assert work.operations(3, 1) == 2 * (3 * (norms + attention + router + 2 * expert) + head)
+    assert work.operations(3, 3) == 2 * (3 * (norms + attention + router + 2 * expert) + 3 * head)
+    # Of rows that nobody asks about the last layer makes keys and values only, and its experts are not read for them.
+    last = 2 * 64 + 2 * 24 + 64 * 24 * (4 + 4) + 8 * 64 + 2 * 3 * 64 * 64
+    assert work.operations(3, 1) == 2 * (3 * (norms + attention + router + 2 * expert) - 2 * last + head)
+    ids = np.array([[[0, 1], [1, 2]], [[3, 4], [5, 6]]])
+    fewer = work.bytes_read(ids, depth=0) - work.bytes_read(ids, depth=0, logit_rows=1)
+    assert fewer == 4 * (3.5 - 2.5) * expert
 
 
 def test_every_kind_of_case(load_tiny: Loader) -> None:

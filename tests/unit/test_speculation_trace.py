@@ -187,7 +187,9 @@ def test_a_run_keeps_account_of_plain_decoding(tiny: Callable[..., Path], load_t
     def run(**drafting: Any) -> tuple[int, float, int]:
         model = paged_without_guesses(tiny(**SHAPE), 9)
         session = model.session(**drafting)
-        session.prefill(PROMPT)
+        # All rows of the prompt through all layers, as drafting asks of it: both begin with the same experts.
+        session.evaluate(PROMPT)
+        session.commit(range(len(PROMPT)))
         before = model.experts["misses"]
         reckoned = 0.0
         while len(session) < len(PROMPT) + 400:

@@ -1,4 +1,5 @@
-// Attention of query rows (canonical.h, C8), AVX2. Up to four heads share each load of a key or a value.
+// Attention of query rows (canonical.h, C8), AVX2. Up to four pairs of a row and a head ("heads" below) share each load of a
+// key or a value.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "cpp/kernels/attention_walk.h"
@@ -33,7 +34,7 @@ inline __m256 load_8(DType dtype, const std::byte* row, int64_t i, int64_t n) {
 
 // s[h][j .. j + kP) = dot16(q of head h, k of those positions) * scale.
 template <int kH, int kP>
-inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j, int64_t dim, float scale,
+inline void scores(const float* const* q, const Tile& tile, int64_t j, int64_t dim, float scale,
                    float (*s)[kAttentionTile]) {
   const float* k[kP];
   for (int p = 0; p < kP; ++p) k[p] = tile.k[j + p];
@@ -50,8 +51,8 @@ inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j
       const __m256 k1 = _mm256_loadu_ps(k[p] + i + 8);
 #pragma GCC unroll 4
       for (int h = 0; h < kH; ++h) {
-        low[h][p] = _mm256_fmadd_ps(_mm256_loadu_ps(q + h * q_stride + i), k0, low[h][p]);
-        high[h][p] = _mm256_fmadd_ps(_mm256_loadu_ps(q + h * q_stride + i + 8), k1, high[h][p]);
+        low[h][p] = _mm256_fmadd_ps(_mm256_loadu_ps(q[h] + i), k0, low[h][p]);
+        high[h][p] = _mm256_fmadd_ps(_mm256_loadu_ps(q[h] + i + 8), k1, high[h][p]);
       }
     }
   }
@@ -62,8 +63,8 @@ inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j
       const __m256 k0 = _mm256_maskload_ps(k[p] + i, m0);
       const __m256 k1 = _mm256_maskload_ps(k[p] + i + 8, m1);
       for (int h = 0; h < kH; ++h) {
-        const __m256 q0 = _mm256_maskload_ps(q + h * q_stride + i, m0);
-        const __m256 q1 = _mm256_maskload_ps(q + h * q_stride + i + 8, m1);
+        const __m256 q0 = _mm256_maskload_ps(q[h] + i, m0);
+        const __m256 q1 = _mm256_maskload_ps(q[h] + i + 8, m1);
         low[h][p] = select(m0, _mm256_fmadd_ps(q0, k0, low[h][p]), low[h][p]);
         high[h][p] = select(m1, _mm256_fmadd_ps(q1, k1, high[h][p]), high[h][p]);
       }
@@ -104,11 +105,11 @@ inline float weigh(float* s, int64_t n, float softcap, float* m, float* l) {
 // acc[h][d] = acc * c, then fma(p[j], v[j][d], acc) in increasing j, for kV registers of d. The last ones may be cut.
 template <int kH, int kV, bool kCut>
 inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], const float* c, int64_t d, int64_t dim,
-                          float* out, int64_t out_stride) {
+                          float* const* out) {
   __m256 acc[kH][kV];
   for (int h = 0; h < kH; ++h) {
     for (int i = 0; i < kV; ++i) {
-      float* at = out + h * out_stride + d + 8 * i;
+      float* at = out[h] + d + 8 * i;
       const __m256 old = kCut ? _mm256_maskload_ps(at, tail_mask(dim - d - 8 * i)) : _mm256_loadu_ps(at);
       acc[h][i] = _mm256_mul_ps(old, _mm256_set1_ps(c[h]));
     }
@@ -125,7 +126,7 @@ inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], co
   }
   for (int h = 0; h < kH; ++h) {
     for (int i = 0; i < kV; ++i) {
-      float* at = out + h * out_stride + d + 8 * i;
+      float* at = out[h] + d + 8 * i;
       if (kCut) {
         _mm256_maskstore_ps(at, tail_mask(dim - d - 8 * i), acc[h][i]);
       } else {
@@ -136,22 +137,24 @@ inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], co
 }
 
 template <int kH>
-void attend_heads(const AttendArgs& args, const Tile& tile, int64_t first, RunningSoftmax* states) {
+void weigh_pairs(const AttendArgs& args, const Tile& tile, const float* const* q, RunningSoftmax* states,
+                 float (*p)[kAttentionTile], float* c) {
   constexpr int kP = kH == 1 ? 4 : kH == 2 ? 2 : 1;  // positions at once in the scores: about eight chains
-  constexpr int kV = kH == 1 ? 8 : kH == 2 ? 4 : 2;  // registers of a value at once
-  const float* q = args.q + first * args.q_stride;
-  float* out = args.out + first * args.out_stride;
-  float c[kH];
-  alignas(32) float s[kH][kAttentionTile];
   for (int64_t j = 0; j < tile.t; j += kP) {
-    scores<kH, kP>(q, args.q_stride, tile, j, args.head_dim_k, args.scale, s);
+    scores<kH, kP>(q, tile, j, args.head_dim_k, args.scale, p);
   }
-  for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.t, args.softcap, &states[h].m, &states[h].l);
+  for (int h = 0; h < kH; ++h) c[h] = weigh(p[h], tile.t, args.softcap, &states[h].m, &states[h].l);
+}
+
+template <int kH>
+void add_pair_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
+                     float* const* out) {
+  constexpr int kV = kH == 1 ? 8 : kH == 2 ? 4 : 2;  // registers of a value at once
   int64_t d = 0;
   for (; d + 8 * kV <= args.head_dim_v; d += 8 * kV) {
-    add_values_at<kH, kV, false>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
+    add_values_at<kH, kV, false>(tile, p, c, d, args.head_dim_v, out);
   }
-  if (d < args.head_dim_v) add_values_at<kH, kV, true>(tile, s, c, d, args.head_dim_v, out, args.out_stride);
+  if (d < args.head_dim_v) add_values_at<kH, kV, true>(tile, p, c, d, args.head_dim_v, out);
 }
 
 struct Avx2 {
@@ -159,14 +162,26 @@ struct Avx2 {
     for (int64_t i = 0; i < n; i += 8) _mm256_storeu_ps(out + i, load_8(dtype, row, i, n));
   }
 
-  static void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, int64_t n_heads,
-                          RunningSoftmax* states) {
+  static void weigh_keys(const AttendArgs& args, const Tile& tile, const float* const* q, int64_t n,
+                         RunningSoftmax* states, float (*p)[kAttentionTile], float* c) {
     int64_t h = 0;
-    for (; h + kHeads <= n_heads; h += kHeads) attend_heads<kHeads>(args, tile, first + h, states + h);
-    switch (n_heads - h) {
-      case 1: attend_heads<1>(args, tile, first + h, states + h); break;
-      case 2: attend_heads<2>(args, tile, first + h, states + h); break;
-      case 3: attend_heads<3>(args, tile, first + h, states + h); break;
+    for (; h + kHeads <= n; h += kHeads) weigh_pairs<kHeads>(args, tile, q + h, states + h, p + h, c + h);
+    switch (n - h) {
+      case 1: weigh_pairs<1>(args, tile, q + h, states + h, p + h, c + h); break;
+      case 2: weigh_pairs<2>(args, tile, q + h, states + h, p + h, c + h); break;
+      case 3: weigh_pairs<3>(args, tile, q + h, states + h, p + h, c + h); break;
+      default: break;
+    }
+  }
+
+  static void add_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
+                         int64_t n, float* const* out) {
+    int64_t h = 0;
+    for (; h + kHeads <= n; h += kHeads) add_pair_values<kHeads>(args, tile, p + h, c + h, out + h);
+    switch (n - h) {
+      case 1: add_pair_values<1>(args, tile, p + h, c + h, out + h); break;
+      case 2: add_pair_values<2>(args, tile, p + h, c + h, out + h); break;
+      case 3: add_pair_values<3>(args, tile, p + h, c + h, out + h); break;
       default: break;
     }
   }

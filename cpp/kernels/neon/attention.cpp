@@ -1,4 +1,5 @@
-// Attention of query rows (canonical.h, C8), NEON. Up to four heads share each load of a key or a value.
+// Attention of query rows (canonical.h, C8), NEON. Up to four pairs of a row and a head ("heads" below) share each load of a
+// key or a value.
 #if defined(__aarch64__)
 
 #include "cpp/kernels/attention_walk.h"
@@ -17,7 +18,7 @@ constexpr int kFours = kAttentionTile / 4;  // registers of a tile's scores
 
 // s[h][j .. j + kP) = dot16(q of head h, k of those positions) * scale.
 template <int kH, int kP>
-inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j, int64_t dim, float scale,
+inline void scores(const float* const* q, const Tile& tile, int64_t j, int64_t dim, float scale,
                    float (*s)[kAttentionTile]) {
   const float* const* k = tile.k + j;
   Lanes acc[kH][kP];
@@ -33,14 +34,14 @@ inline void scores(const float* q, int64_t q_stride, const Tile& tile, int64_t j
         const float32x4_t key = vld1q_f32(k[p] + i + 4 * e);
 #pragma GCC unroll 4
         for (int h = 0; h < kH; ++h) {
-          acc[h][p].v[e] = fused(vld1q_f32(q + h * q_stride + i + 4 * e), key, acc[h][p].v[e]);
+          acc[h][p].v[e] = fused(vld1q_f32(q[h] + i + 4 * e), key, acc[h][p].v[e]);
         }
       }
     }
   }
   for (int p = 0; p < kP; ++p) {
     for (int h = 0; h < kH; ++h) {
-      s[h][j + p] = combine_after(acc[h][p], q + h * q_stride + i, k[p] + i, dim - i) * scale;
+      s[h][j + p] = combine_after(acc[h][p], q[h] + i, k[p] + i, dim - i) * scale;
     }
   }
 }
@@ -76,11 +77,11 @@ inline float weigh(float* s, int64_t n, float softcap, float* m, float* l) {
 
 // acc[h][d] = acc * c, then fma(p[j], v[j][d], acc) in increasing j, for kV registers of d.
 template <int kH, int kV>
-inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], const float* c, int64_t d, float* out,
-                          int64_t out_stride) {
+inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], const float* c, int64_t d,
+                          float* const* out) {
   float32x4_t acc[kH][kV];
   for (int h = 0; h < kH; ++h) {
-    for (int i = 0; i < kV; ++i) acc[h][i] = vmulq_n_f32(vld1q_f32(out + h * out_stride + d + 4 * i), c[h]);
+    for (int i = 0; i < kV; ++i) acc[h][i] = vmulq_n_f32(vld1q_f32(out[h] + d + 4 * i), c[h]);
   }
   for (int64_t j = 0; j < tile.t; ++j) {
     const float* v = tile.v[j] + d;
@@ -92,7 +93,7 @@ inline void add_values_at(const Tile& tile, const float (*p)[kAttentionTile], co
     }
   }
   for (int h = 0; h < kH; ++h) {
-    for (int i = 0; i < kV; ++i) vst1q_f32(out + h * out_stride + d + 4 * i, acc[h][i]);
+    for (int i = 0; i < kV; ++i) vst1q_f32(out[h] + d + 4 * i, acc[h][i]);
   }
 }
 
@@ -104,24 +105,26 @@ inline float add_value(const Tile& tile, const float* p, float c, int64_t d, flo
 }
 
 template <int kH>
-void attend_heads(const AttendArgs& args, const Tile& tile, int64_t first, RunningSoftmax* states) {
+void weigh_pairs(const AttendArgs& args, const Tile& tile, const float* const* q, RunningSoftmax* states,
+                 float (*p)[kAttentionTile], float* c) {
   constexpr int kP = kH == 1 ? 4 : kH == 2 ? 2 : 1;  // positions at once in the scores: up to 16 chains
-  constexpr int kV = kH == 1 ? 16 : kH == 2 ? 8 : 4;  // registers of a value at once
-  const float* q = args.q + first * args.q_stride;
-  float* out = args.out + first * args.out_stride;
-  float c[kH];
-  float s[kH][kAttentionTile];
   for (int64_t j = 0; j < tile.t; j += kP) {
-    scores<kH, kP>(q, args.q_stride, tile, j, args.head_dim_k, args.scale, s);
+    scores<kH, kP>(q, tile, j, args.head_dim_k, args.scale, p);
   }
-  for (int h = 0; h < kH; ++h) c[h] = weigh(s[h], tile.t, args.softcap, &states[h].m, &states[h].l);
+  for (int h = 0; h < kH; ++h) c[h] = weigh(p[h], tile.t, args.softcap, &states[h].m, &states[h].l);
+}
+
+template <int kH>
+void add_pair_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
+                     float* const* out) {
+  constexpr int kV = kH == 1 ? 16 : kH == 2 ? 8 : 4;  // registers of a value at once
   int64_t d = 0;
-  for (; d + 4 * kV <= args.head_dim_v; d += 4 * kV) add_values_at<kH, kV>(tile, s, c, d, out, args.out_stride);
-  for (; d + 4 <= args.head_dim_v; d += 4) add_values_at<kH, 1>(tile, s, c, d, out, args.out_stride);
+  for (; d + 4 * kV <= args.head_dim_v; d += 4 * kV) add_values_at<kH, kV>(tile, p, c, d, out);
+  for (; d + 4 <= args.head_dim_v; d += 4) add_values_at<kH, 1>(tile, p, c, d, out);
   for (; d < args.head_dim_v; ++d) {
     for (int h = 0; h < kH; ++h) {
-      float* at = out + h * args.out_stride + d;
-      *at = add_value(tile, s[h], c[h], d, *at);
+      float* at = out[h] + d;
+      *at = add_value(tile, p[h], c[h], d, *at);
     }
   }
 }
@@ -148,14 +151,26 @@ struct Neon {
     }
   }
 
-  static void attend_tile(const AttendArgs& args, const Tile& tile, int64_t first, int64_t n_heads,
-                          RunningSoftmax* states) {
+  static void weigh_keys(const AttendArgs& args, const Tile& tile, const float* const* q, int64_t n,
+                         RunningSoftmax* states, float (*p)[kAttentionTile], float* c) {
     int64_t h = 0;
-    for (; h + kHeads <= n_heads; h += kHeads) attend_heads<kHeads>(args, tile, first + h, states + h);
-    switch (n_heads - h) {
-      case 1: attend_heads<1>(args, tile, first + h, states + h); break;
-      case 2: attend_heads<2>(args, tile, first + h, states + h); break;
-      case 3: attend_heads<3>(args, tile, first + h, states + h); break;
+    for (; h + kHeads <= n; h += kHeads) weigh_pairs<kHeads>(args, tile, q + h, states + h, p + h, c + h);
+    switch (n - h) {
+      case 1: weigh_pairs<1>(args, tile, q + h, states + h, p + h, c + h); break;
+      case 2: weigh_pairs<2>(args, tile, q + h, states + h, p + h, c + h); break;
+      case 3: weigh_pairs<3>(args, tile, q + h, states + h, p + h, c + h); break;
+      default: break;
+    }
+  }
+
+  static void add_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
+                         int64_t n, float* const* out) {
+    int64_t h = 0;
+    for (; h + kHeads <= n; h += kHeads) add_pair_values<kHeads>(args, tile, p + h, c + h, out + h);
+    switch (n - h) {
+      case 1: add_pair_values<1>(args, tile, p + h, c + h, out + h); break;
+      case 2: add_pair_values<2>(args, tile, p + h, c + h, out + h); break;
+      case 3: add_pair_values<3>(args, tile, p + h, c + h, out + h); break;
       default: break;
     }
   }
