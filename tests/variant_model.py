@@ -27,6 +27,7 @@ class VariantModel:
     keys: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, np.ndarray] = field(default_factory=dict)
     n_ctx: int = 256  # to run with
+    nextn: bool = False  # with a block behind the last layer that predicts a further token
     wide: bool = False  # sizes are multiples of 32 or 256, for block formats
 
     def __post_init__(self) -> None:
@@ -60,10 +61,20 @@ class VariantModel:
     def bias(self, name: str, *shape: int, size: float = 0.3, ending: str = ".bias") -> None:
         self.tensors[name + ending] = (size * self.rng.standard_normal(shape)).astype(np.float32)
 
+    def written_keys(self) -> dict[str, Any]:
+        """The keys; some seeds write what may differ by layer as lists."""
+        by_layer = ("attention.head_count", "attention.head_count_kv", "feed_forward_length", "expert_used_count")
+        choice = np.random.RandomState(self.seed + 97).random_sample(5) < 0.2
+        keys = dict(self.keys)
+        for listed, key in zip(choice, (*by_layer, "expert_feed_forward_length"), strict=True):
+            if listed and isinstance(keys.get(key), int):
+                keys[key] = [keys[key]] * keys["block_count"]
+        return keys
+
     def write(self, path: Path) -> Path:
         """Writes the file and returns its path."""
         writer = gguf.GGUFWriter(path, self.arch)
-        add_metadata(writer, {f"{self.arch}.{key}": value for key, value in self.keys.items()})
+        add_metadata(writer, {f"{self.arch}.{key}": value for key, value in self.written_keys().items()})
         writer.add_string("tokenizer.ggml.model", "none")
         for name, values in self.tensors.items():
             writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
@@ -152,26 +163,34 @@ def attention(
     fused: bool | None = None,
     gated: bool = False,
     values: bool = True,
+    scales: bool = True,
     qk_norm_optional: bool = False,
 ) -> None:
     """None: as the seed decides, the same in all layers."""
     b = f"blk.{i}."
     choice = np.random.RandomState(m.seed + 7919)
-    biased, packed, out, normed = (bool(x) for x in choice.random_sample(4) < (0.5, 0.3, 0.5, 0.7))
+    chances = (0.5, 0.3, 0.5, 0.7, 0.5, 0.2)
+    biased, packed, out, normed, apart, scaled = (bool(x) for x in choice.random_sample(6) < chances)
     q = s.heads[i] * s.head_dim[i] * (2 if gated else 1)
     k, v = s.kv_heads[i] * s.head_dim[i], s.kv_heads[i] * s.value_dim[i]
     m.norm(b + "attn_norm", s.d)
     if packed if fused is None else fused:
         m.matrix(b + "attn_qkv", q + k + v, s.d)
-        if biased if qkv_bias is None else qkv_bias:
+        if scaled and scales:
+            m.tensors[b + "attn_qkv.scale"] = m.rng.uniform(0.5, 1.5, 1).astype(np.float32)
+        if (biased if qkv_bias is None else qkv_bias) and not apart:
             m.bias(b + "attn_qkv", q + k + v)
     else:
-        for name, rows in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
-            if name == "attn_v" and not values:
-                continue
+        apart = True
+    for name, rows in (("attn_q", q), ("attn_k", k), ("attn_v", v)):
+        if name == "attn_v" and not values:
+            continue
+        if b + "attn_qkv.weight" not in m.tensors:
             m.matrix(b + name, rows, s.d)
-            if biased if qkv_bias is None else qkv_bias:
-                m.bias(b + name, rows)
+            if scaled and scales:
+                m.tensors[f"{b}{name}.scale"] = m.rng.uniform(0.5, 1.5, 1).astype(np.float32)
+        if (biased if qkv_bias is None else qkv_bias) and apart:
+            m.bias(b + name, rows)
     m.matrix(b + "attn_output", s.d, s.heads[i] * s.value_dim[i])
     if out if output_bias is None else output_bias:
         m.bias(b + "attn_output", s.d)
@@ -180,8 +199,13 @@ def attention(
         m.norm(b + "attn_k_norm", s.head_dim[i] if qk_norm == "head" else k)
 
 
-def dense(m: VariantModel, s: Shape, i: int, suffix: str = "", n_ff: int | None = None) -> None:
+def dense(
+    m: VariantModel, s: Shape, i: int, suffix: str = "", n_ff: int | None = None, *, biased: bool = False
+) -> None:
     width = n_ff or s.n_ff[i]
+    if biased and np.random.RandomState(m.seed + 31).random_sample() < 0.5:
+        for name, rows in (("gate", width), ("up", width), ("down", s.d)):
+            m.bias(f"blk.{i}.ffn_{name}", rows)
     m.matrix(f"blk.{i}.ffn_gate{suffix}", width, s.d)
     m.matrix(f"blk.{i}.ffn_up{suffix}", width, s.d)
     m.matrix(f"blk.{i}.ffn_down{suffix}", s.d, width)
@@ -254,12 +278,34 @@ def windows(m: VariantModel, s: Shape, *, must_list: bool = False, default: bool
     return flags
 
 
+def with_nextn(m: VariantModel, s: Shape) -> int:
+    """Blocks in all: with a chance one more behind the last layer, which predicts a further token."""
+    if not m.nextn:
+        return s.n_layers
+    b = f"blk.{s.n_layers}.nextn."
+    m.keys |= {"block_count": s.n_layers + 1, "nextn_predict_layers": 1}
+    for sizes in (s.heads, s.kv_heads, s.head_dim, s.value_dim, s.n_ff):
+        sizes.append(sizes[0])
+    m.norm(b + "enorm", s.d)
+    m.norm(b + "hnorm", s.d)
+    m.matrix(b + "eh_proj", s.d, 2 * s.d)
+    if m.maybe(0.7):
+        m.norm(b + "shared_head_norm", s.d)
+    if m.maybe(0.4):
+        m.matrix(b + "shared_head_head", N_VOCAB, s.d, gain=3.0)
+    if m.maybe(0.4):
+        m.matrix(b + "embed_tokens", N_VOCAB, s.d, gain=float(np.sqrt(s.d)))
+    return s.n_layers + 1
+
+
 def draw_llama(m: VariantModel) -> None:
     s = base(m)
     embedding(m, s)
     moe = m.maybe()
     n = expert_keys(m)[0] if moe else 0
-    if m.maybe(0.4) and m.keys.get("rope.scaling.type") != "longrope":
+    if m.maybe(0.3):
+        long_factors(m, s)
+    elif m.maybe(0.4):
         m.tensors["rope_freqs.weight"] = m.rng.uniform(1, 8, s.head_dim[0] // 2).astype(np.float32)
     for i in range(s.n_layers):
         attention(m, s, i, qkv_bias=None, output_bias=None)
@@ -267,7 +313,7 @@ def draw_llama(m: VariantModel) -> None:
         if moe:
             experts(m, s, i, n, s.n_ff[i], bias=False, scales=True)
         else:
-            dense(m, s, i)
+            dense(m, s, i, biased=True)
 
 
 def draw_qwen2(m: VariantModel) -> None:
@@ -370,10 +416,13 @@ def draw_delta_net(m: VariantModel) -> None:
         recurrent = [(i + 1) % interval != 0 for i in range(s.n_layers)]
     values, channels = value_heads * state, (2 * key_heads + value_heads) * state
     old_form = m.arch == "qwen3next" and m.maybe(0.4)
-    for i in range(s.n_layers):
+    blocks = with_nextn(m, s)
+    if blocks > s.n_layers and "attention.recurrent_layers" in m.keys:
+        m.keys["attention.recurrent_layers"] = [*recurrent, False]
+    for i in range(blocks):
         b = f"blk.{i}."
-        if not recurrent[i]:
-            attention(m, s, i, qk_norm="head", gated=True, fused=False, qkv_bias=False)
+        if i == s.n_layers or not recurrent[i]:
+            attention(m, s, i, qk_norm="head", gated=True, qkv_bias=None)
         else:
             m.norm(b + "attn_norm", s.d)
             if old_form:
@@ -391,6 +440,9 @@ def draw_delta_net(m: VariantModel) -> None:
                 m.matrix(b + "ssm_alpha", value_heads, s.d)
             m.norm(b + "ssm_norm", state)
             m.matrix(b + "ssm_out", s.d, values)
+            if m.arch != "qwen3next" and m.maybe(0.2):
+                for name in ("attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out"):
+                    m.tensors[f"{b}{name}.scale"] = m.rng.uniform(0.5, 1.5, 1).astype(np.float32)
         m.norm(b + "post_attention_norm", s.d)
         if moe:
             experts(m, s, i, n, width, bias=False, merged=None)
@@ -454,13 +506,15 @@ def draw_gpt_oss(m: VariantModel) -> None:
 def draw_deepseek2(m: VariantModel) -> None:
     heads, n_rot, nope = m.pick(1, 2, 4, 6), m.pick(4, 8, 12), m.pick(4, 8, 20)
     value, rank, q_rank = m.pick(8, 12, 20), m.pick(12, 16, 40), m.pick(0, 16, 24)
-    s = base(m)
+    lite = m.maybe(0.15)
+    s = base(m, n_layers=m.pick(26, 27) if lite else None)
     s.heads = [heads] * s.n_layers
     split = m.maybe()
     for key in ("attention.key_length", "attention.value_length", "attention.head_count_kv"):
         m.keys.pop(key, None)
     m.keys |= {"attention.head_count": heads, "rope.dimension_count": n_rot, "attention.kv_lora_rank": rank}
     m.keys["attention.q_lora_rank"] = q_rank
+    q_rank = 0 if lite else q_rank
     if split:
         m.keys |= {"attention.head_count_kv": 1, "attention.key_length": rank + n_rot, "attention.value_length": rank}
         m.keys |= {"attention.key_length_mla": nope + n_rot, "attention.value_length_mla": value}
@@ -507,6 +561,9 @@ def draw_deepseek2(m: VariantModel) -> None:
 def draw_glm4moe(m: VariantModel) -> None:
     s = base(m, rot="part")
     embedding(m, s)
+    pairs = int(m.keys["rope.dimension_count"]) // 2
+    if m.maybe(0.3):
+        m.keys["rope.dimension_sections"] = [1, 1, pairs, 0]
     n, used = expert_keys(m)
     lead = m.between(0, s.n_layers)
     if lead or m.maybe():
@@ -517,7 +574,7 @@ def draw_glm4moe(m: VariantModel) -> None:
         width = max(1, s.n_ff[0] // used)
     m.keys["expert_shared_count"] = shared = m.pick(1, 2)
     routing_keys(m, (None, 0, 1, 2, 3))
-    for i in range(s.n_layers):
+    for i in range(with_nextn(m, s)):
         attention(m, s, i, qk_norm="head", qk_norm_optional=True)
         m.norm(f"blk.{i}.post_attention_norm", s.d)
         if i < lead:
@@ -547,7 +604,7 @@ def draw_granitemoe(m: VariantModel) -> None:
         attention(m, s, i, output_bias=None)
         m.norm(f"blk.{i}.ffn_norm", s.d)
         if not moe:
-            dense(m, s, i)
+            dense(m, s, i, biased=True)
             continue
         experts(m, s, i, n, s.n_ff[i], bias=False)
         if shared:
@@ -583,7 +640,7 @@ def draw_phimoe(m: VariantModel) -> None:
 
 
 def draw_gemma3(m: VariantModel) -> None:
-    s = base(m, n_layers=m.between(1, 8))
+    s = base(m, n_layers=62 if m.maybe(0.1) else m.between(1, 8))
     embedding(m, s)
     if m.maybe(0.8):
         m.keys["attention.sliding_window"] = m.pick(0, 3, 9, 20)
@@ -619,8 +676,13 @@ def draw_gemma4(m: VariantModel) -> None:
         m.keys["final_logit_softcapping"] = m.pick(5.0, 30.0)
     s.head_dim = [small if flag else full for flag in flags]
     s.value_dim = s.head_dim
-    heads = s.heads[0]
-    if m.maybe():
+    if m.maybe(0.3):
+        s.heads = [m.pick(2, 4, 6) for _ in flags]
+        m.keys["attention.head_count"] = list(s.heads)
+        s.kv_heads = [2] * s.n_layers
+        m.keys["attention.head_count_kv"] = 2
+    elif m.maybe():
+        heads = s.heads[0]
         divisors = [n for n in range(1, heads + 1) if heads % n == 0]
         s.kv_heads = [m.pick(*divisors) for _ in flags]
         m.keys["attention.head_count_kv"] = list(s.kv_heads)
@@ -635,7 +697,7 @@ def draw_gemma4(m: VariantModel) -> None:
         m.keys["expert_feed_forward_length"] = m.expert_width
     for i in range(s.n_layers):
         b = f"blk.{i}."
-        attention(m, s, i, qk_norm="head", qkv_bias=False, fused=False, values=m.maybe(0.7))
+        attention(m, s, i, qk_norm="head", qkv_bias=False, fused=m.maybe(0.2), values=m.maybe(0.7))
         m.norm(b + "post_attention_norm", s.d)
         m.norm(b + "ffn_norm", s.d)
         m.norm(b + "post_ffw_norm", s.d)
@@ -662,7 +724,7 @@ def draw_minimax_m2(m: VariantModel) -> None:
 
 
 def draw_llama4(m: VariantModel) -> None:
-    s = base(m, n_layers=m.between(1, 6))
+    s = base(m, n_layers=m.between(4, 6))  # llama.cpp needs one without rotary embedding
     embedding(m, s)
     n, _ = expert_keys(m)
     if m.maybe(0.2):
@@ -877,7 +939,7 @@ def draw_mimo2(m: VariantModel) -> None:
     n, _ = expert_keys(m)
     m.keys["expert_feed_forward_length"] = m.expert_width
     for i in range(s.n_layers):
-        attention(m, s, i, qkv_bias=False)
+        attention(m, s, i, qkv_bias=False, scales=False)
         if m.maybe(0.4):
             m.bias(f"blk.{i}.attn_sinks", s.heads[i], size=1.0, ending=".weight")
         m.norm(f"blk.{i}.ffn_norm", s.d)
@@ -932,8 +994,8 @@ DRAWN: dict[str, Callable[[VariantModel], None]] = {
 }
 
 
-def draw(arch: str, seed: int, *, wide: bool = False) -> VariantModel:
+def draw(arch: str, seed: int, *, wide: bool = False, nextn: bool = False) -> VariantModel:
     """The model of a seed."""
-    model = VariantModel(arch, seed, wide=wide)
+    model = VariantModel(arch, seed, wide=wide, nextn=nextn)
     DRAWN[arch](model)
     return model
