@@ -77,11 +77,15 @@ class Forward {
   // Adds what attention or the feed-forward part left in output_.
   void add_to_residual(const Chunk& chunk, const FloatVector& post_norm);
 
-  void mix(const Chunk& chunk, int64_t layer);
+  int64_t mix(const Chunk& chunk, int64_t layer, bool silent);
   void attention(const Chunk& chunk, int64_t layer);
   void prepare_device_rows(const Chunk& chunk);
-  bool block_on_device(const Chunk& chunk, int64_t layer);
-  void take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& block, const float* outputs);
+  DeviceAttentionRows rows_for_device(const Chunk& chunk);
+  int64_t end_of_trip(const Chunk& chunk, int64_t layer, bool silent) const;
+  static bool is_tapped(const Chunk& chunk, int64_t layer);
+  bool ends_in_logits(const Chunk& chunk, int64_t first) const;
+  int64_t trip_to_device(const Chunk& chunk, int64_t layer, bool silent);
+  void take_block(const Chunk& chunk, int64_t layer, const float* outputs);
   void gather_cells(const Chunk& chunk, int64_t layer);
   void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
   void leave_keys_values(const Chunk& chunk, int64_t layer);
@@ -128,7 +132,13 @@ class Forward {
   void sum_experts(const Chunk& chunk, const MoeWeights& w);
 
   void check_finite(const Chunk& chunk, int64_t layer) const;
+  int32_t best_that_suffice(std::span<const SequencePass> sequences) const;
+  void size_logits_of(std::span<const SequencePass> sequences);
+  static std::vector<const Piece*> pieces_with_logits(const Chunk& chunk);
   void logits(const Chunk& chunk);
+  static int64_t first_logit(const Piece& piece, int64_t width);
+  void whole_logits(const float* inputs, int64_t n, std::span<const Piece* const> asked);
+  void give_logits(std::span<const Piece* const> asked, int64_t width) const;
   void scale_logits(int64_t n, float* logits) const;
   void prepare_hidden(const SequencePass& pass) const;
   void tap(const Chunk& chunk, int64_t layer) const;
@@ -151,6 +161,9 @@ class Forward {
   std::vector<std::pair<int64_t, int64_t>> attention_tasks_;  // first row, number of rows
   AttentionRows device_rows_;
   bool use_device_rows_ = false;  // attention of the chunk may run on a device
+  bool has_sent_rows_ = false;    // the device has been told of them
+  bool has_logits_ = false, one_by_one_ = false;  // a trip ended in logits; something is wrong with the rows
+  std::vector<int32_t> trip_blocks_;
   const DeviceBlock* block_ = nullptr;  // what a device has run of the layer; nullptr: nothing as a whole
   std::vector<int32_t> first_seen_;  // [n]
   std::vector<float> query_scales_;  // [n]
@@ -162,7 +175,9 @@ class Forward {
   std::vector<int32_t> head_rows_;  // [n_heads][n]: rows of one head in [n * n_heads]
   std::vector<float> output_;     // [n][n_embd]
   std::vector<float> head_inputs_;  // [rows asked for][n_embd], where they do not lie side by side
-  std::vector<float> head_outputs_;  // [rows asked for][n_vocab], of several sequences
+  std::vector<float> head_outputs_;  // [rows asked for][n_vocab], of several sequences, or [..][n_best_]
+  int32_t n_best_ = 0;               // logits of a row that the pass is given; 0: all
+  std::vector<int32_t> best_ids_;    // [rows asked for][n_best_]
   std::vector<RecurrentRows> recurrent_rows_;  // of the chunk's pieces
   std::vector<float> gate_, up_;  // dense: [n][n_ff]; experts: [n * n_used][n_ff of one]
   Activations hidden_;            // the gated unit of the two

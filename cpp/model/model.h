@@ -51,6 +51,8 @@ enum class LogitRows : uint8_t { kNone, kLast, kAll };
 
 struct ForwardRequest {
   LogitRows logits = LogitRows::kAll;
+  // The best of a row's logits are enough, if at least this many are given; 0: all are needed.
+  int32_t n_best = 0;
   bool routing = false;  // record every row's experts
   // Rows before this one have been run by earlier passes over the same pending batch (SequenceState::extend).
   int64_t first_row = 0;
@@ -67,7 +69,9 @@ struct ForwardRequest {
 
 // Rows are those from first_row on.
 struct ForwardResult {
-  std::vector<float> logits;            // [rows asked for][n_vocab]
+  std::vector<float> logits;            // [rows asked for][n_vocab], or [..][n_best]
+  int32_t n_best = 0;  // logits are the best of each row, largest first, ties to the lower id; 0: all are there
+  std::vector<int32_t> best_ids;        // [rows asked for][n_best]
   std::vector<int32_t> expert_ids;      // [moe layers][rows][n_used], best first
   std::vector<float> expert_weights;    // the same shape
   std::vector<float> taps;              // [rows][tap layers][n_embd]
