@@ -26,11 +26,12 @@ sys.path.insert(0, str(ROOT / "tests/cuda"))
 
 from mutations import TABLE, TESTS, UNNOTICED, Mutation  # noqa: E402
 
-COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "cuda", "tests/cuda", "tests/conftest.py")
+COPIED = ("CMakeLists.txt", "pyproject.toml", "cpp", "cuda", "tests/cuda")
 WAITS = re.compile(
     r"^\s*(?:if \([^;]*\) )?(__syncthreads\(\)|__syncwarp\(\)|gpu_cp_async_wait<[^>]*>\(\));", re.MULTILINE
 )
 SECONDS = 900
+PYTEST_FAILED_ITSELF = (2, 3, 4, 5)  # interrupted, an error of its own, wrong arguments, no tests: nothing was noticed
 
 
 def dropped_waits() -> Iterator[Mutation]:
@@ -60,7 +61,8 @@ def tests_of(mutation: Mutation) -> list[str]:
 class Workshop:
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder, self.jobs = folder, jobs
-        for name in COPIED:
+        modules = [f"tests/{file.name}" for file in (ROOT / "tests").glob("*.py")]
+        for name in (*COPIED, *modules):
             source, target = ROOT / name, folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
@@ -114,6 +116,8 @@ class Workshop:
             return "runs for ever"
         if done.returncode == 0:
             return None
+        if done.returncode in PYTEST_FAILED_ITSELF:
+            raise RuntimeError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         test = re.search(r"^FAILED \S*?(\w+\.py::\S+)", done.stdout, re.MULTILINE)
         said = re.search(r"(CUDA emulation: .*|SUMMARY: .*)", done.stdout + done.stderr)
         return test[1] if test else said[1] if said else f"status {done.returncode}"

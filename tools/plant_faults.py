@@ -60,6 +60,8 @@ VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 VRAM_ATTENTION = "tests/cuda/test_vram_attention.py"
 VRAM_BLOCKS = "tests/cuda/test_vram_blocks.py"
 VRAM_DENSE = "tests/cuda/test_vram_dense.py"
+SAMPLER = "tests/unit/test_sampler.py"
+VRAM_HEAD = "tests/cuda/test_vram_head.py"
 DEVICE_DENSE = "tests/cuda/test_device_dense.py"
 REPORT = "tests/unit/test_report.py"
 REPORT_PAGE = "tests/unit/test_report_page.py"
@@ -143,10 +145,12 @@ FAULTS = [Fault(*row) for row in (
     ("rollback", "the rolled back rows keep their paths", STATE,
      "  parents_.clear();\n  paths_.clear();", "  parents_.clear();", (EXACT,)),
     ("truncate", "the logits of the dropped last token are kept", ENGINE,
-     "state_.truncate(std::max<int64_t>(0, length - 1));\n    last_logits_.clear();", "state_.truncate(length);",
+     "  last_logits_ = {};\n  state_.truncate(std::max<int64_t>(0, std::ssize(tokens_) - 1));",
+     "  state_.truncate(std::ssize(tokens_));",
      (EXACT,)),
     ("branch", "the branch has no logits of its last token", ENGINE,
-     "  copy->last_logits_ = last_logits_;\n", "  copy->last_logits_.assign(last_logits_.size(), 0.0f);\n", (EXACT,)),
+     "  copy->last_logits_ = last_logits_;\n",
+     "  copy->last_logits_.logits.assign(last_logits_.logits.size(), 0.0f);\n", (EXACT,)),
     ("branch", "the branch forgets the pending tokens", ENGINE,
      "  copy->pending_ = pending_;\n", "  copy->pending_.assign(pending_.size(), 0);\n", (EXACT,)),
     ("branch", "the pending rows' cells are not copied", STATE,
@@ -287,8 +291,26 @@ FAULTS = [Fault(*row) for row in (
      "~DeviceCells() { pool_->give_back(base_); }", "~DeviceCells() {}", (VRAM_ATTENTION,)),
     ("device", "rows of a tree see the longest prefix", "cpp/model/attention_rows.cpp",
      "(n_prefix < 0 || path.n_prefix < n_prefix)", "(n_prefix < 0 || path.n_prefix > n_prefix)", (VRAM_ATTENTION,)),
-    ("device", "values come back as keys", "cpp/model/device_block.cpp",
-     "outputs + at.keys, outputs + at.values);", "outputs + at.keys, outputs + at.keys);", (VRAM_ATTENTION,)),
+    ("device", "values come back as keys", "cpp/model/device_trip.cpp",
+     "of_block + at.keys, of_block + at.values);", "of_block + at.keys, of_block + at.keys);", (VRAM_ATTENTION,)),
+    ("device", "layers of a round trip leave the keys of its first one", "cpp/model/device_trip.cpp",
+     "    of_block += at.size;\n", "", (VRAM_BLOCKS,)),
+    ("device", "a round trip goes on beyond a layer whose input is wanted", "cpp/model/device_trip.cpp",
+     " || is_tapped(chunk, end)) break;", ") break;", (VRAM_BLOCKS,)),
+    ("device", "a round trip ends in logits though the last hidden states are wanted", "cpp/model/device_trip.cpp",
+     "    if (piece.request().last_hidden) return false;\n", "", (VRAM_BLOCKS,)),
+    ("device", "the last layer of a round trip is blamed for what the first one gave", "cpp/model/device_trip.cpp",
+     "bool is_sound = not_finite == 0;", "bool is_sound = true;", (VRAM_BLOCKS,)),
+    ("device", "layers with a window are turned as the others", "cuda/runtime/cuda_attention.cpp",
+     "layer.windowed ? tables_.windowed : tables_.angles", "tables_.angles", (VRAM_ATTENTION,)),
+    ("device", "the head reads rows without their norm", "cuda/runtime/cuda_head.cpp",
+     "n, device_.head_weight, device_.head_bias,", "n, nullptr, nullptr,", (VRAM_HEAD,)),
+    ("device", "logits that are not numbers are passed over", "cpp/model/products.cpp",
+     "  if (not_sound != 0) return false;\n", "", (VRAM_HEAD,)),
+    ("device", "a sampler takes the logits that another one asked for", "cpp/engine/session_step.cpp",
+     "if (session_.can_sample()) return sample();", "if (true) return sample();", (VRAM_HEAD,)),
+    ("device", "the filter is not shown that a row has more than it keeps", "cpp/sample/sampler.cpp",
+     "options.top_k + 1 : 0;", "options.top_k : 0;", (SAMPLER,)),
     ("device", "the norm behind the rotation is left out", "cuda/runtime/cuda_attention.cpp",
      "  norm();\n  rope.n_pairs = 0;", "  rope.n_pairs = 0;", (VRAM_ATTENTION,)),
     ("device", "cells that come back to the device are those of the first head", "cpp/model/device_block.cpp",
@@ -337,7 +359,7 @@ FAULTS = [Fault(*row) for row in (
     # Architecture.
     ("architecture", "llama turns halves, not pairs", "cpp/model/arch/llama.cpp",
      "RopeStyle::kConsecutive", "RopeStyle::kSplitHalf", (GOLDEN,)),
-    ("architecture", "the final norm has no weight", FORWARD,
+    ("architecture", "the final norm has no weight", "cpp/model/head.cpp",
      "norm(inputs, m_.weights_.output_norm,", "norm(inputs, weights(0).ffn_norm,", (GOLDEN,)),
     ("architecture", "a dense part's biases are left out", "cpp/model/feed_forward_block.cpp",
      "{w.up, up_.data(), n_ff, data_or_null(w.up_bias)}", "{w.up, up_.data(), n_ff}", (VARIANTS,)),
@@ -390,7 +412,7 @@ FAULTS = [Fault(*row) for row in (
     ("speculation", "another node's child is taken", VERIFIER,
      "tree.parents[i] == node && tree.tokens[i] == token", "tree.tokens[i] == token", (SPECULATION,)),
     ("speculation", "the next logits are the root row's", SESSION_STEP,
-     "path_.rows.back() * n_vocab", "path_.rows.front() * n_vocab", (SPECULATION,)),
+     "from(path_.rows.back())", "from(path_.rows.front())", (SPECULATION,)),
     ("speculation", "a node is run as the root's child", VERIFIER,
      "parent < 0 ? 0 :", "parent < 1 ? 0 :", (SPECULATION,)),
     ("speculation", "a step goes on after an end of text", VERIFIER,
@@ -438,8 +460,8 @@ FAULTS = [Fault(*row) for row in (
      "SequenceState& state = *chunk.row(r).state;", "SequenceState& state = *chunk.row(0).state;", (JOINT,)),
     ("together", "a later sequence's decays are the first one's", DELTA_NET,
      "rows[i] = row(b, i, gates(sequence.at + i),", "rows[i] = row(b, i, gates(i),", (JOINT,)),
-    ("together", "every sequence is given the first one's logits", FORWARD,
-     "    outputs += piece->n_logit_rows() * h_.n_vocab;\n", "", (JOINT,)),
+    ("together", "every sequence is given the first one's logits", "cpp/model/head.cpp",
+     "    from += n;\n", "", (JOINT,)),
     ("together", "an expert that another session runs is paid for again", "cpp/spec/shared_pass.cpp",
      "const double before = n_before == 0 ? 0.0 : alone_.run_seconds(layer, expert, n_before);\n"
      "  return alone_.run_seconds(layer, expert, n_before + n_rows) - before;",

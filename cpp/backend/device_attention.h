@@ -37,6 +37,9 @@ struct DeviceAttentionLayer {
   float softcap = 0.0f;  // 0: none
   const float* sinks = nullptr;  // [n_heads] or none
   float output_scale = 1.0f;
+  bool windowed = false;  // which of the angles turn it, and whether it sees from `first` on or from the beginning
+  bool has_rope = true;
+  bool has_query_scale = false;
 
   int64_t q_width() const { return int64_t{n_heads} * head_dim_k; }
   int64_t k_width() const { return int64_t{n_kv_heads} * head_dim_k; }
@@ -56,7 +59,7 @@ struct DeviceAttentionLayer {
 };
 
 // Rows [row, row + n) of a call that go together: of one sequence, whose first cell is `base`. Row r sees the positions
-// first[r] .. n_prefix + n_tail[r] - 1 of its path: cells base .. base + n_prefix - 1, then
+// first[r], or 0, .. n_prefix + n_tail[r] - 1 of its path: cells base .. base + n_prefix - 1, then
 // base + tails[tail + (r - row) * tail_stride + i]. n_tail may be negative.
 struct DeviceAttentionRun {
   int64_t row;
@@ -67,14 +70,20 @@ struct DeviceAttentionRun {
   int64_t tail_stride;
 };
 
-// What a layer is told of its rows.
-struct DeviceAttentionRows {
-  int64_t n_pairs = 0;  // that turn; 0: none do
+// What turns the heads of rows.
+struct DeviceAngles {
+  int64_t n_pairs = 0;
   const float* cos = nullptr;  // [n_rows][n_pairs]
   const float* sin = nullptr;
-  const float* query_scale = nullptr;  // [n_rows]; nullptr: all 1
+};
+
+// What layers are told of a pass's rows.
+struct DeviceAttentionRows {
+  DeviceAngles angles;
+  DeviceAngles windowed;  // of layers with a window
+  const float* query_scale = nullptr;  // [n_rows], of layers that have one
   const int32_t* cells = nullptr;  // [n_rows], in the pool
-  const int32_t* first = nullptr;  // [n_rows]
+  const int32_t* first = nullptr;  // [n_rows], of layers with a window; others see from 0 on
   const int32_t* n_tail = nullptr;  // [n_rows]
   std::span<const int32_t> tails;
   std::span<const DeviceAttentionRun> runs;

@@ -31,9 +31,12 @@ struct DeviceRouter {
   float weights_scale = 1.0f;
 };
 
-// Where the outputs of a call lie, in floats from the first: each [n_rows][..]. Ids are int32 in the place of floats.
+// Outputs of a call with blocks begin with that many floats. The first is an int32: not 0 when the residual stream held
+// what is not a finite number behind a block with a feed-forward part.
+constexpr int64_t kDeviceCallHead = 4;
+
+// Where a block's outputs lie, in floats from its first: each [n_rows][..]. Ids are int32 in the place of floats.
 struct DeviceBlockOutputs {
-  int64_t residual;  // [n_embd]
   int64_t normed;  // [n_embd], what the feed-forward part reads; not where the device has that
   int64_t keys;  // [k_width], before they were rounded into their cells
   int64_t values;  // [v_width]
@@ -80,7 +83,6 @@ inline DeviceBlockOutputs DeviceBlock::outputs(int64_t n_rows) const {
   };
   const int64_t n_experts = has_router() ? router.n_experts : 0, n_used = has_router() ? router.n_used : 0;
   DeviceBlockOutputs to{};
-  to.residual = take(n_rows * n_embd);
   to.normed = take(has_feed_forward() ? 0 : n_rows * n_embd);
   to.keys = take(n_rows * attention.k_width());
   to.values = take(n_rows * attention.v_width());

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpp/backend/device_block.h"
+#include "cpp/backend/device_head.h"
 #include "cpp/kernels/gated_unit.h"
 #include "cpp/tensor/dtype.h"
 
@@ -31,6 +31,7 @@ struct DeviceDensePlan {
   bool mixed_units = false;  // some gate has another format than its up
   int64_t max_outputs = 0;  // floats of all outputs of a call
   std::vector<DeviceBlock> blocks;
+  DeviceHead head;
   int64_t n_cells = 0;    // of the pool of keys and values
   int64_t max_pairs = 0;  // that turn
   int64_t max_tails = 0;  // of a call
@@ -52,9 +53,16 @@ class DeviceDense {
   virtual void product(int32_t matrix) = 0;
   // The same of down . unit(gate . x, up . x).
   virtual void feed_forward(int32_t gate, int32_t up, int32_t down) = 0;
-  // A block of the plan's, of a call that does nothing else; the call's inputs are rows of the residual stream. The
-  // outputs: DeviceBlock::outputs().
-  virtual void block(int32_t block, const DeviceAttentionRows& rows) = 0;
+
+  // Of a call whose inputs are rows of the residual stream, and that has no products of its own: blocks of the plan's, one
+  // after the other, then either of the other two. The outputs follow one another: kDeviceCallHead where there are blocks,
+  // DeviceBlock::outputs() of each, the residual stream as they leave it [n_rows][n_embd], DeviceHead::outputs().
+  virtual void block(int32_t block) = 0;
+  virtual void residual() = 0;
+  // The best k logits of each row; k: at most kMostBest, and the head's rows.
+  virtual void best(int32_t k) = 0;
+  // What this call's blocks, and those of later calls, are told of their rows: each has as many. Read when this returns.
+  virtual void set_rows(const DeviceAttentionRows& rows) = 0;
   // Fills n cells of a block from `cell` on: keys [n][n_kv_heads][key_bytes], values likewise, in the formats of its
   // attention, which have been read when this returns. Later calls find them.
   virtual void put_cells(int32_t block, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) = 0;

@@ -53,6 +53,18 @@ void Session::set_sampler(const SamplerOptions& options) {
   sampler_options_ = options;
 }
 
+// The sampler may be another one since the last token was run.
+bool Session::can_sample() const {
+  const int32_t n_deciding = sampler_.n_deciding();
+  return last_logits_.ids.empty() || (n_deciding > 0 && n_deciding <= std::ssize(last_logits_.ids));
+}
+
+// The last token's logits are gone, or are not enough: it counts as not yet run.
+void Session::run_last_again() {
+  last_logits_ = {};
+  state_.truncate(std::max<int64_t>(0, std::ssize(tokens_) - 1));
+}
+
 void Session::check_stop(bool consume) {
   if (consume ? cancelled_.exchange(false) : cancelled_.load()) {
     throw Error(ErrorCode::kCancelled, "stopped on request");
@@ -77,6 +89,7 @@ void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
   const TokenBatch batch = TokenBatch::make(tokens, {}, model_->hyperparameters().n_vocab);
   ForwardRequest request;
   request.logits = logits;
+  request.n_best = sampler_.n_deciding();
   if (speculation_ != nullptr) speculation_->ask(&request);
   ForwardResult result;
   forward(batch, Keep::kAll, std::move(request), &result);
@@ -90,7 +103,7 @@ void Session::run_rows(std::span<const int32_t> tokens, LogitRows logits) {
     const ZoneScope zone(recorders_.timeline, Zone::kDraft);
     speculation_->observe(batch, result, path);
   }
-  if (logits != LogitRows::kNone) last_logits_ = std::move(result.logits);
+  if (logits != LogitRows::kNone) last_logits_ = {std::move(result.logits), std::move(result.best_ids)};
 }
 
 void Session::append(std::span<const int32_t> tokens) {
@@ -130,7 +143,7 @@ void Session::catch_up() {
   }
   state_.truncate(n_seen);  // to be run again, with the same bits
   speculation_->forget(state_.n_committed());
-  last_logits_.clear();
+  last_logits_ = {};
 }
 
 void Session::require_nothing_pending() const {
@@ -230,7 +243,7 @@ void Session::commit(std::span<const int32_t> path) {
   }
   if (!path.empty()) {
     const float* last = pending_logits_.data() + static_cast<size_t>(path.back()) * n_vocab;
-    last_logits_.assign(last, last + n_vocab);
+    last_logits_ = {{last, last + n_vocab}, {}};
   }
   drop_pending();
 }
@@ -258,11 +271,7 @@ void Session::truncate(int64_t length) {
     tokens_.resize(static_cast<size_t>(length));
   }
   const int64_t n_run = state_.n_committed();
-  if (length < n_run || (length == n_run && last_logits_.empty())) {
-    // The logits of the new last token are gone, so it counts as not yet run.
-    state_.truncate(std::max<int64_t>(0, length - 1));
-    last_logits_.clear();
-  }
+  if (length < n_run || (length == n_run && last_logits_.logits.empty())) run_last_again();
   if (speculation_ != nullptr) speculation_->forget(state_.n_committed());
 }
 

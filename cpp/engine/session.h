@@ -102,6 +102,8 @@ class Session {
   void catch_up();
   void require_nothing_pending() const;
   void drop_pending();
+  bool can_sample() const;
+  void run_last_again();
 
   std::shared_ptr<Model> model_;
   const int64_t id_;
@@ -113,7 +115,14 @@ class Session {
   std::vector<int32_t> tokens_;
   SessionStats stats_;
   mutable std::mutex shown_mutex_;  // held to change tokens_ and stats_, and to read them outside a call
-  std::vector<float> last_logits_;  // [n_vocab] of the last token, when that has been run
+  // Of the last token, when that has been run: [n_vocab], or the best of them with their ids.
+  struct LastLogits {
+    std::vector<float> logits;
+    std::vector<int32_t> ids;
+
+    RowLogits row() const { return {logits.data(), std::ssize(logits), ids.empty() ? nullptr : ids.data()}; }
+  };
+  LastLogits last_logits_;
   std::vector<int32_t> pending_;    // tokens of pending rows
   std::vector<float> pending_logits_;
   std::unique_ptr<Speculation> speculation_;  // nullptr: plain steps

@@ -52,7 +52,11 @@ void SessionStep::begin() noexcept {
     }
     if (n_tokens > session_.n_ctx()) return;
     session_.catch_up();
-    if (session_.state_.n_committed() == n_tokens) return sample();
+    if (session_.state_.n_committed() == n_tokens) {
+      if (session_.can_sample()) return sample();
+      session_.run_last_again();
+      if (speculation() != nullptr) speculation()->forget(session_.state_.n_committed());
+    }
     session_.run_up_to(n_tokens - 1);
     if (speculation() != nullptr) {
       const ZoneScope zone(recorders().timeline, Zone::kDraft);
@@ -69,7 +73,7 @@ void SessionStep::sample() {
   const int64_t start = now_us();
   const auto n_tokens = static_cast<int64_t>(session_.tokens_.size());
   const int32_t token =
-      session_.sampler_.sample(session_.last_logits_.data(), n_tokens, TokenHistory{session_.tokens_, {}});
+      session_.sampler_.sample(session_.last_logits_.row(), n_tokens, TokenHistory{session_.tokens_, {}});
   record_.tokens = {token};
   record_.verify_seconds = static_cast<double>(now_us() - start) * 1e-6;
   append();
@@ -106,6 +110,7 @@ std::optional<SequencePass> SessionStep::prepare(bool routing, bool alone) noexc
     batch_ = verification_batch(session_.tokens_.back(), record_.tree, record_.selected, session_.sampler_.n_vocab());
     record_.n_rows = batch_.size();
     wanted_ = {};
+    wanted_.n_best = session_.sampler_.n_deciding();
     if (speculation() != nullptr) {
       speculation()->ask(&wanted_);
       wanted_.most_experts = speculation()->most_experts();
@@ -126,11 +131,17 @@ void SessionStep::roll_back() noexcept {
   if (recorders().rows != nullptr) recorders().rows->drop();
 }
 
+RowLogits SessionStep::verified_logits() const {
+  const ForwardResult& result = session_.verified_;
+  if (result.n_best == 0) return {result.logits.data(), session_.sampler_.n_vocab()};
+  return {result.logits.data(), result.n_best, result.best_ids.data()};
+}
+
 void SessionStep::verify() noexcept {
   const ZoneScope zone(recorders().timeline, Zone::kSample);
   guarded([this] {
     try {
-      path_ = expertree::verify(record_.tree, record_.selected, session_.verified_.logits.data(), session_.tokens_,
+      path_ = expertree::verify(record_.tree, record_.selected, verified_logits(), session_.tokens_,
                                 {request_.max_tokens, request_.end_tokens}, session_.sampler_);
     } catch (...) {
       roll_back();
@@ -144,10 +155,11 @@ void SessionStep::finish(const PassRecord& pass, int64_t pass_us) noexcept {
   guarded([&] {
     const int64_t start = now_us();
     const int64_t n_before = session_.state_.n_committed();
-    const int64_t n_vocab = session_.sampler_.n_vocab();
     session_.state_.commit(path_.rows);
-    const float* last = session_.verified_.logits.data() + path_.rows.back() * n_vocab;
-    const std::vector<float> logits_before = std::exchange(session_.last_logits_, {last, last + n_vocab});
+    const RowLogits last = verified_logits().from(path_.rows.back());
+    Session::LastLogits kept{{last.logits, last.logits + last.width}, {}};
+    if (last.ids != nullptr) kept.ids.assign(last.ids, last.ids + last.width);
+    const Session::LastLogits logits_before = std::exchange(session_.last_logits_, std::move(kept));
     record_.tokens = std::move(path_.tokens);
     record_.accepted = std::move(path_.nodes);
     record_.n_sequences = pass.n_sequences;

@@ -70,6 +70,7 @@ class SessionStep {
   template <typename Phase>
   void guarded(const Phase& phase) noexcept;
   void sample();
+  RowLogits verified_logits() const;
   void append();
 
   Session& session_;

@@ -47,7 +47,6 @@ void Forward::leave_keys_values(const Chunk& chunk, int64_t layer, Queries queri
 
 void Forward::attention(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
-  if (block_on_device(chunk, layer)) return;
   leave_keys_values(chunk, layer, Queries::kAll);
   if (h_.is_latent()) {
     latent_attention(chunk, layer);

@@ -58,6 +58,9 @@ DeviceAttentionLayer device_attention(const HyperParameters& h, const LayerWeigh
                                      : 1.0f / std::sqrt(static_cast<float>(p.head_dim_k));
   a.softcap = static_cast<float>(h.attention_softcap);
   a.sinks = data_or_null(w.sinks);
+  a.windowed = p.windowed;
+  a.has_rope = p.has_rope;
+  a.has_query_scale = p.has_temperature;
   a.output_scale = static_cast<float>(h.attention_output_scale);
   return a;
 }

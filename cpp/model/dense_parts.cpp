@@ -46,7 +46,20 @@ DensePart unit_part(Kind kind, const FeedForwardWeights& w, int64_t layer) {
 
 void grow(int64_t* size, int64_t least) { *size = std::max(*size, least); }
 
-void add_part(const DensePart& part, DeviceDensePlan* plan) {
+void add_head(const DenseModel& model, const WeightMatrix& w, DeviceDensePlan* plan) {
+  const HyperParameters& h = model.h;
+  plan->head = {.matrix = static_cast<int32_t>(plan->matrices.size()) - 1,
+                .n_embd = h.n_embd,
+                .norm = {data_or_null(model.weights.output_norm), data_or_null(model.weights.output_norm_bias)},
+                .layer_norm = h.layer_norm,
+                .eps = h.rms_eps,
+                .scale = static_cast<float>(h.logit_scale),
+                .softcap = static_cast<float>(h.logit_softcap)};
+  const int64_t row = w.rows + DeviceHead::outputs(1, kMostBest).size;
+  grow(&plan->max_outputs, std::min(plan->max_rows * row, std::max(row, kOutputFloats)));
+}
+
+void add_part(const DenseModel& model, const DensePart& part, DeviceDensePlan* plan) {
   int64_t width = 0;
   for (const DensePart::Matrix& m : part.matrices) {
     plan->matrices.push_back({m.w->dtype, m.w->rows, m.w->k, m.w->scale, m.bias_or_null()});
@@ -60,6 +73,7 @@ void add_part(const DensePart& part, DeviceDensePlan* plan) {
     if (gate.dtype != part.matrices[1].w->dtype) plan->mixed_units = true;
     return;
   }
+  if (part.kind == Kind::kHead) add_head(model, *part.matrices.front().w, plan);
   for (const DensePart::Matrix& m : part.matrices) grow(&plan->max_k, m.w->k);
   grow(&plan->max_outputs, std::min(plan->max_rows * width, std::max(width, kOutputFloats)));
 }
@@ -137,7 +151,7 @@ DensePlan place_parts(const Device& device, const DenseModel& model, std::span<c
     plan.first.push_back(-1);
     if (!runs_on(device, part)) continue;
     DeviceDensePlan with = plan.device;
-    add_part(part, &with);
+    add_part(model, part, &with);
     const uint64_t bytes = device.dense_bytes(with);
     if (bytes > room_bytes) continue;
     plan.first.back() = static_cast<int32_t>(plan.device.matrices.size());
@@ -169,7 +183,7 @@ uint64_t least_dense_bytes(const Device& device, const DenseModel& model, std::s
   for (const DensePart& part : parts) {
     if (!runs_on(device, part)) continue;
     DeviceDensePlan plan = empty_plan(model);
-    add_part(part, &plan);
+    add_part(model, part, &plan);
     const uint64_t bytes = device.dense_bytes(plan);
     if (least == 0 || bytes < least) least = bytes;
   }

@@ -1,5 +1,5 @@
-// A layer of a chunk on a device, from its attention on: rows of the residual stream go there; what comes back is listed in
-// DeviceBlockOutputs. The rows' keys and values are for the sequence's own cells.
+// What goes to a device with a layer of a chunk, and comes back: cells that it lacks; keys and values for the sequence's own
+// cells, and what experts are chosen by (DeviceBlockOutputs).
 #include <algorithm>
 #include <cstring>
 
@@ -8,52 +8,10 @@
 
 namespace expertree {
 
-// Cells for sequences that have none, and what all layers are told of the chunk's rows.
-void Forward::prepare_device_rows(const Chunk& chunk) {
-  use_device_rows_ = false;
-  device_rows_.clear();
-  if (products_.cells() == nullptr || products_.is_lost()) return;
-  for (const Piece& piece : chunk.pieces) {
-    SequenceState& state = *piece.pass.state;
-    if (state.device_cells() == nullptr) {
-      state.set_device_cells(DeviceCells::take(products_.cells(), state.n_cells(), h_.n_layers));
-    }
-    if (state.device_cells() == nullptr) return;
-    if (!device_rows_.add(state, piece.begin, piece.n, products_.max_tails())) return;
-  }
-  use_device_rows_ = true;
-}
-
-// False: the CPU is to do it.
-bool Forward::block_on_device(const Chunk& chunk, int64_t layer) {
-  const int32_t number = use_device_rows_ ? products_.block_of(layer) : -1;
-  if (number < 0) return false;
-  const LayerParameters& p = h_.layer(layer);
-  first_seen_.clear();
-  query_scales_.clear();
-  for (int64_t r = 0; r < chunk.n; ++r) {
-    first_seen_.push_back(static_cast<int32_t>(first_seen(layer, chunk.position(r))));
-    query_scales_.push_back(query_scale(chunk, layer, r));
-  }
-  gather_cells(chunk, layer);
-  const Angles& angles = p.windowed ? angles_windowed_ : angles_;
-  const DeviceAttentionRows rows{.n_pairs = p.has_rope ? angles.rope->n_pairs() : 0,
-                                 .cos = angles.cos.data(),
-                                 .sin = angles.sin.data(),
-                                 .query_scale = p.has_temperature ? query_scales_.data() : nullptr,
-                                 .cells = device_rows_.cells().data(),
-                                 .first = first_seen_.data(),
-                                 .n_tail = device_rows_.n_tail().data(),
-                                 .tails = device_rows_.tails(),
-                                 .runs = device_rows_.runs()};
-  take_block(chunk, layer, products_.block(number),
-             products_.run_block(number, residual_.data(), chunk.n, rows, fills_));
-  return true;
-}
-
-void Forward::take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& block, const float* outputs) {
+// Of the last block of a trip.
+void Forward::take_block(const Chunk& chunk, int64_t layer, const float* outputs) {
+  const DeviceBlock& block = products_.block(products_.block_of(layer));
   const DeviceBlockOutputs at = block.outputs(chunk.n);
-  scatter_cells(chunk, layer, outputs + at.keys, outputs + at.values);
   if (block.has_router()) {
     int32_t not_finite;
     std::memcpy(&not_finite, outputs + at.not_finite, sizeof not_finite);
@@ -64,7 +22,6 @@ void Forward::take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& b
     chosen_.resize(n_used);
     std::memcpy(chosen_.data(), outputs + at.ids, n_used * sizeof(int32_t));
   }
-  std::copy_n(outputs + at.residual, chunk.n * h_.n_embd, residual_.data());
   if (!block.has_feed_forward()) {
     normed_.reset(chunk.n, h_.n_embd);
     std::copy_n(outputs + at.normed, chunk.n * h_.n_embd, normed_.data());

@@ -57,9 +57,6 @@ void Forward::size_result(const Model& model, const SequencePass& pass) {
   const HyperParameters& h = model.h_;
   const ForwardRequest& request = *pass.request;
   const int64_t n = pass.batch->size() - request.first_row;
-  const int64_t n_logit_rows = request.logits == LogitRows::kAll ? n : request.logits == LogitRows::kLast ? 1 : 0;
-  require_memory(static_cast<uint64_t>(n_logit_rows * h.n_vocab) * sizeof(float), "the logits of this batch");
-  pass.result->logits.resize(static_cast<size_t>(n_logit_rows * h.n_vocab));
   const size_t n_routed = request.routing ? static_cast<size_t>(model.n_moe_layers() * n * h.moe.n_used) : 0;
   pass.result->expert_ids.resize(n_routed);
   pass.result->expert_weights.resize(n_routed);
@@ -75,6 +72,7 @@ void Forward::run(std::span<const SequencePass> sequences) {
 }
 
 void Forward::run_all(std::span<const SequencePass> sequences) {
+  size_logits_of(sequences);
   for (const SequencePass& pass : sequences) {
     size_result(m_, pass);
     prepare_hidden(pass);
@@ -131,6 +129,7 @@ Forward::Chunk Forward::leave_unasked_rows(const Chunk& chunk, int64_t layer) {
 
 void Forward::run_chunk(const Chunk& all_rows) {
   Chunk chunk = all_rows;
+  const bool silent = std::ranges::all_of(chunk.pieces, [](const Piece& piece) { return piece.n_asked_rows() == 0; });
   record_rows(chunk);
   embed(chunk);
   rotary_angles(chunk);
@@ -146,7 +145,8 @@ void Forward::run_chunk(const Chunk& all_rows) {
       const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
       router_scores(chunk, layer);
     }
-    mix(chunk, layer);
+    layer = mix(chunk, layer, silent);
+    if (has_logits_) return give_logits(pieces_with_logits(chunk), n_best_);
     feed_forward_part(chunk, layer);
     check_finite(chunk, layer);
   }
@@ -155,11 +155,16 @@ void Forward::run_chunk(const Chunk& all_rows) {
   logits(chunk);
 }
 
-void Forward::mix(const Chunk& chunk, int64_t layer) {
+// The last layer of those that are mixed: the ones before it are done.
+int64_t Forward::mix(const Chunk& chunk, int64_t layer, bool silent) {
   const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
   block_ = nullptr;
+  if (const int64_t last = trip_to_device(chunk, layer, silent); last >= 0) return last;
   const Mixer mixer = h_.layer(layer).mixer;
-  if (mixer == Mixer::kAttention) return attention(chunk, layer);
+  if (mixer == Mixer::kAttention) {
+    attention(chunk, layer);
+    return layer;
+  }
   const LayerWeights& w = weights(layer);
   normed_.reset(chunk.n, h_.n_embd);
   norm(residual_.data(), w.attn_norm, w.attn_norm_bias, &normed_);
@@ -174,6 +179,7 @@ void Forward::mix(const Chunk& chunk, int64_t layer) {
     short_conv_->run(w.short_conv, layer, recurrent_rows_, normed_, output_.data());
   }
   add_to_residual(chunk, w.post_attention_norm);
+  return layer;
 }
 
 void Forward::embed(const Chunk& chunk) {
@@ -254,64 +260,6 @@ void Forward::check_finite(const Chunk& chunk, int64_t layer) const {
                     " gave a value that is not a finite number at position " + std::to_string(chunk.position(r)) +
                     "; the weights of the file are damaged or overflow. Check the file's hash and get it again");
   }
-}
-
-void Forward::logits(const Chunk& chunk) {
-  std::vector<const Piece*> asked;
-  int64_t n = 0;
-  for (const Piece& piece : chunk.pieces) {
-    if (piece.n_logit_rows() == 0) continue;
-    asked.push_back(&piece);
-    n += piece.n_logit_rows();
-  }
-  if (n == 0) return;
-  // The output matrix is read once for the rows of all sequences.
-  const auto first_of = [](const Piece& piece) { return piece.at + piece.n - piece.n_logit_rows(); };
-  const float* inputs = residual_.data() + first_of(*asked.front()) * h_.n_embd;
-  if (asked.size() > 1) {
-    head_inputs_.clear();
-    for (const Piece* piece : asked) {
-      const float* rows = residual_.data() + first_of(*piece) * h_.n_embd;
-      head_inputs_.insert(head_inputs_.end(), rows, rows + piece->n_logit_rows() * h_.n_embd);
-    }
-    inputs = head_inputs_.data();
-    head_outputs_.resize(static_cast<size_t>(n * h_.n_vocab));
-  }
-  const auto rows_of = [&](const Piece& piece) {
-    const int64_t first = piece.request().logits == LogitRows::kLast ? 0 : piece.result_row();
-    return piece.result().logits.data() + first * h_.n_vocab;
-  };
-  float* outputs = asked.size() > 1 ? head_outputs_.data() : rows_of(*asked.front());
-  normed_.reset(n, h_.n_embd);
-  norm(inputs, m_.weights_.output_norm, m_.weights_.output_norm_bias, &normed_);
-  const FloatVector& bias = m_.weights_.output_bias;
-  const CpuBackend::Product head[] = {{m_.weights_.output, outputs, h_.n_vocab, bias.empty() ? nullptr : bias.data()}};
-  products_.matmul(normed_, head);
-  scale_logits(n * h_.n_vocab, outputs);
-  if (asked.size() == 1) return;
-  for (const Piece* piece : asked) {
-    std::copy_n(outputs, piece->n_logit_rows() * h_.n_vocab, rows_of(*piece));
-    outputs += piece->n_logit_rows() * h_.n_vocab;
-  }
-}
-
-// Scale, then soft cap (canonical.h, C13), over n logits.
-void Forward::scale_logits(int64_t n, float* logits) const {
-  const auto scale = static_cast<float>(h_.logit_scale);
-  const auto cap = static_cast<float>(h_.logit_softcap);
-  if (scale == 1.0f && cap == 0.0f) return;
-  constexpr int64_t kTaskLogits = 4096;
-  backend_.pool().parallel_for((n + kTaskLogits - 1) / kTaskLogits, [&](int64_t task) {
-    float* x = logits + task * kTaskLogits;
-    const int64_t size = std::min(kTaskLogits, n - task * kTaskLogits);
-    if (scale != 1.0f) {
-      for (int64_t i = 0; i < size; ++i) x[i] = x[i] * scale;
-    }
-    if (cap == 0.0f) return;
-    for (int64_t i = 0; i < size; ++i) x[i] = x[i] * (2.0f / cap);
-    backend_.kernels().exp_f32(x, size, x);
-    for (int64_t i = 0; i < size; ++i) x[i] = cap * (1.0f - 2.0f / (x[i] + 1.0f));
-  });
 }
 
 }  // namespace expertree

@@ -80,12 +80,16 @@ class Forward {
   // Adds what attention or the feed-forward part left in output_.
   void add_to_residual(const Chunk& chunk, const FloatVector& post_norm);
 
-  void mix(const Chunk& chunk, int64_t layer);
+  int64_t mix(const Chunk& chunk, int64_t layer, bool silent);
   void attention(const Chunk& chunk, int64_t layer);
   void prepare_device_rows(const Chunk& chunk);
   bool has_device_block(int64_t layer) const { return use_device_rows_ && products_.block_of(layer) >= 0; }
-  bool block_on_device(const Chunk& chunk, int64_t layer);
-  void take_block(const Chunk& chunk, int64_t layer, const DeviceBlock& block, const float* outputs);
+  DeviceAttentionRows rows_for_device(const Chunk& chunk);
+  int64_t end_of_trip(const Chunk& chunk, int64_t layer, bool silent) const;
+  static bool is_tapped(const Chunk& chunk, int64_t layer);
+  bool ends_in_logits(const Chunk& chunk, int64_t first) const;
+  int64_t trip_to_device(const Chunk& chunk, int64_t layer, bool silent);
+  void take_block(const Chunk& chunk, int64_t layer, const float* outputs);
   void gather_cells(const Chunk& chunk, int64_t layer);
   void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
   void leave_keys_values(const Chunk& chunk, int64_t layer, Queries queries);
@@ -101,7 +105,6 @@ class Forward {
   void project_latent(const Chunk& chunk, int64_t layer);
   void store_latent(const Chunk& chunk, int64_t layer);
   void leave_latent(const Chunk& chunk, int64_t layer);
-
   void feed_forward_part(const Chunk& chunk, int64_t layer);
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void gated_unit(int64_t n_rows, int64_t n_ff);
@@ -133,7 +136,13 @@ class Forward {
   void sum_experts(const Chunk& chunk, const MoeWeights& w);
 
   void check_finite(const Chunk& chunk, int64_t layer) const;
+  int32_t best_that_suffice(std::span<const SequencePass> sequences) const;
+  void size_logits_of(std::span<const SequencePass> sequences);
+  static std::vector<const Piece*> pieces_with_logits(const Chunk& chunk);
   void logits(const Chunk& chunk);
+  static int64_t first_logit(const Piece& piece, int64_t width);
+  void whole_logits(const float* inputs, int64_t n, std::span<const Piece* const> asked);
+  void give_logits(std::span<const Piece* const> asked, int64_t width) const;
   void scale_logits(int64_t n, float* logits) const;
   void prepare_hidden(const SequencePass& pass) const;
   void tap(const Chunk& chunk, int64_t layer) const;
@@ -148,41 +157,42 @@ class Forward {
   std::unique_ptr<ShortConv> short_conv_;
 
   // Scratch of one chunk; grows to the largest chunk seen and stays.
-  std::vector<float> residual_;   // [n][n_embd]
+  std::vector<float> residual_, output_;  // [n][n_embd]
   Angles angles_, angles_windowed_;
   Activations normed_;            // [n][n_embd]
   std::vector<float> q_, k_, v_;  // [n][projection]
   std::vector<float> attention_gate_;  // [n][n_heads * head_dim_v]
   std::vector<std::pair<int64_t, int64_t>> attention_tasks_;  // first row, number of rows
   AttentionRows device_rows_;
-  bool use_device_rows_ = false;  // attention of the chunk may run on a device
+  bool use_device_rows_ = false, has_sent_rows_ = false;  // attention may run on a device; it knows the chunk's rows
+  bool has_logits_ = false, one_by_one_ = false;  // a trip ended in logits; something is wrong with the rows
+  std::vector<int32_t> trip_blocks_;
   const DeviceBlock* block_ = nullptr;  // what a device has run of the layer; nullptr: nothing as a whole
   std::vector<int32_t> first_seen_;  // [n]
-  std::vector<float> query_scales_;  // [n]
+  std::vector<float> query_scales_, shared_gate_;  // [n]
   std::vector<CellFill> fills_;      // cells that the device lacks, one entry a piece
   std::vector<std::byte> filled_;    // keys and values of all of them
   Activations attended_;          // [n][n_heads * head_dim_v]
   Activations compressed_;        // latent attention: [n][q_rank], then [n * n_heads][n_nope]
   Activations latent_values_;     // [n * n_heads][kv_rank]
   std::vector<int32_t> head_rows_;  // [n_heads][n]: rows of one head in [n * n_heads]
-  std::vector<float> output_;     // [n][n_embd]
   std::vector<float> head_inputs_;  // [rows asked for][n_embd], where they do not lie side by side
-  std::vector<float> head_outputs_;  // [rows asked for][n_vocab], of several sequences
+  std::vector<float> head_outputs_;  // [rows asked for][n_vocab], of several sequences, or [..][n_best_]
+  int32_t n_best_ = 0;               // logits of a row that the pass is given; 0: all
+  std::vector<int32_t> best_ids_;    // [rows asked for][n_best_]
   std::vector<RecurrentRows> recurrent_rows_;  // of the chunk's pieces
   std::vector<float> gate_, up_;  // dense: [n][n_ff]; experts: [n * n_used][n_ff of one]
   Activations hidden_;            // the gated unit of the two
   Activations router_input_;      // [n][n_embd] where the router reads something of its own
-  std::vector<float> scores_;     // [n][n_experts]
+  std::vector<float> scores_, guessed_scores_;  // [n][n_experts]
   std::vector<int32_t> chosen_;   // [n][n_used], best first
   std::vector<float> weights_;    // [n][n_used]
   Activations expert_input_;      // [n][n_embd], or [n * n_used][n_embd] weighted, where it is not normed_
   std::vector<float> outputs_;    // [n * n_used][n_embd], each expert's output kept apart
-  std::vector<float> shared_gate_;  // [n]
   bool beside_on_device_ = false;  // what runs beside the experts
   std::vector<int32_t> group_begin_, group_rows_, group_slots_;  // rows and slots by expert
   std::vector<int32_t> on_device_;  // experts of the batch that runs on a device, in the order of its outputs
   Activations guessed_;                // [n][n_embd] what the next layer's router is asked about
-  std::vector<float> guessed_scores_;  // [n][n_experts]
   std::vector<int32_t> wave_rows_;  // 0, 1, ...: rows of gate_, up_ and hidden_ while a wave of experts runs
 };
 

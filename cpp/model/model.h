@@ -51,6 +51,8 @@ enum class LogitRows : uint8_t { kNone, kLast, kAll };
 
 struct ForwardRequest {
   LogitRows logits = LogitRows::kAll;
+  // The best of a row's logits are enough, if at least this many are given; 0: all are needed.
+  int32_t n_best = 0;
   bool routing = false;  // record every row's experts
   // Rows before this one have been run by earlier passes over the same pending batch (SequenceState::extend).
   int64_t first_row = 0;
@@ -69,7 +71,9 @@ struct ForwardRequest {
 
 // Rows are those from first_row on.
 struct ForwardResult {
-  std::vector<float> logits;            // [rows asked for][n_vocab]
+  std::vector<float> logits;            // [rows asked for][n_vocab], or [..][n_best]
+  int32_t n_best = 0;  // logits are the best of each row, largest first, ties to the lower id; 0: all are there
+  std::vector<int32_t> best_ids;        // [rows asked for][n_best]
   std::vector<int32_t> expert_ids;      // [moe layers][rows][n_used], best first
   std::vector<float> expert_weights;    // the same shape
   std::vector<float> taps;              // [rows][tap layers][n_embd]
@@ -131,7 +135,6 @@ class Model {
   void count_uses(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows);
   // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
   void load_experts(const std::function<void()>& check_stop);
-
   // Of experts, of all other weights.
   uint64_t size_bytes() const { return weight_bytes() + (experts_ ? experts_->stats().budget_bytes : 0); }
   // What sessions of this model draft with.

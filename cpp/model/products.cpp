@@ -1,6 +1,7 @@
 #include "cpp/model/products.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "cpp/base/clock.h"
 #include "cpp/base/error.h"
@@ -24,6 +25,8 @@ void Products::place(Device& device, const DensePlan& plan, std::span<const Dens
   max_rows_ = plan.device.max_rows;
   max_outputs_ = plan.device.max_outputs;
   max_tails_ = plan.device.max_tails;
+  head_ = plan.device.head;
+  if (head_.matrix >= 0) n_vocab_ = plan.device.matrices[static_cast<size_t>(head_.matrix)].rows;
   block_of_layer_ = plan.block;
   blocks_ = plan.device.blocks;
   if (!blocks_.empty()) cells_ = std::make_shared<CellPool>(plan.device.n_cells);
@@ -107,14 +110,46 @@ int32_t Products::block_of(int64_t layer) const {
   return block_of_layer_[static_cast<size_t>(layer)];
 }
 
-const float* Products::run_block(int32_t number, const float* residual, int64_t n, const DeviceAttentionRows& rows,
-                                 std::span<const CellFill> fills) {
+const float* Products::run_blocks(std::span<const int32_t> blocks, const float* residual, int64_t n,
+                                  const DeviceAttentionRows* rows,
+                                  const std::function<std::span<const CellFill>(size_t)>& fills, int32_t n_best) {
   guarded([&] {
-    dense_->begin(residual, n, block(number).n_embd);
-    for (const CellFill& fill : fills) dense_->put_cells(number, fill.cell, fill.n, fill.keys, fill.values);
-    dense_->block(number, rows);
+    dense_->begin(residual, n, block(blocks.front()).n_embd);
+    if (rows != nullptr) dense_->set_rows(*rows);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      for (const CellFill& fill : fills(i)) dense_->put_cells(blocks[i], fill.cell, fill.n, fill.keys, fill.values);
+      dense_->block(blocks[i]);
+    }
+    if (n_best > 0) {
+      dense_->best(n_best);
+    } else {
+      dense_->residual();
+    }
   });
-  return wait(1);
+  return wait(std::ssize(blocks) + (n_best > 0 ? 1 : 0));
+}
+
+bool Products::best_logits(const float* residual, int64_t n, int32_t k, float* values, int32_t* ids) {
+  const int64_t step = std::min(max_rows_, max_outputs_ / (n_vocab_ + DeviceHead::outputs(1, k).size));
+  for (int64_t first = 0; first < n; first += step) {
+    const int64_t rows = std::min(step, n - first);
+    guarded([&] {
+      dense_->begin(residual + first * head_.n_embd, rows, head_.n_embd);
+      dense_->best(k);
+    });
+    if (!take_best(wait(1), rows, k, values + first * k, ids + first * k)) return false;
+  }
+  return true;
+}
+
+bool Products::take_best(const float* outputs, int64_t n, int32_t k, float* values, int32_t* ids) {
+  const DeviceBestOutputs at = DeviceHead::outputs(n, k);
+  int32_t not_sound;
+  std::memcpy(&not_sound, outputs + at.not_sound, sizeof not_sound);
+  if (not_sound != 0) return false;
+  std::copy_n(outputs + at.values, n * k, values);
+  std::memcpy(ids, outputs + at.ids, static_cast<size_t>(n * k) * sizeof(int32_t));
+  return true;
 }
 
 void Products::recover() noexcept {

@@ -56,10 +56,22 @@ class Products {
   // Where sequences get cells for it; nullptr: there is none.
   const std::shared_ptr<CellPool>& cells() const { return cells_; }
   int64_t max_tails() const { return max_tails_; }
-  // Fills in what cells lack, then runs a block on n rows of the residual stream. The outputs (DeviceBlock::outputs) are
-  // there until the next call.
-  const float* run_block(int32_t block, const float* residual, int64_t n, const DeviceAttentionRows& rows,
-                         std::span<const CellFill> fills);
+  // Floats of all outputs of a call.
+  int64_t max_outputs() const { return max_outputs_; }
+  // Runs blocks, one after the other, on n rows of the residual stream, each when the cells that it lacks are filled in:
+  // fills(i) says which, good until it is called again. rows: nullptr when they are the last call's. Then the best n_best
+  // logits, or where that is 0 the residual stream. The outputs, as device_dense.h lists them, are there until the next call.
+  const float* run_blocks(std::span<const int32_t> blocks, const float* residual, int64_t n,
+                          const DeviceAttentionRows* rows,
+                          const std::function<std::span<const CellFill>(size_t)>& fills, int32_t n_best);
+
+  // Whether best_logits() may be asked.
+  bool has_head() const { return head_.matrix >= 0 && !is_lost(); }
+  // The best k logits of n rows of the residual stream, [n][k] each, largest first, ties to the lower id. False: some logit
+  // is NaN or +inf, and nothing else is known.
+  bool best_logits(const float* residual, int64_t n, int32_t k, float* values, int32_t* ids);
+  // From the outputs of the head, DeviceHead::outputs(n, k).
+  static bool take_best(const float* outputs, int64_t n, int32_t k, float* values, int32_t* ids);
 
   // The device is lost: somebody else has found out.
   void give_up() noexcept;
@@ -94,6 +106,8 @@ class Products {
   int64_t max_rows_ = 0;
   int64_t max_outputs_ = 0;
   int64_t max_tails_ = 0;
+  DeviceHead head_;
+  int64_t n_vocab_ = 0;  // of it
   std::vector<int32_t> block_of_layer_;
   std::vector<DeviceBlock> blocks_;
   std::shared_ptr<CellPool> cells_;

@@ -16,6 +16,8 @@ namespace {
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 
+constexpr const char* kAllLowest = "-inf for every token";
+
 struct RowMaximum {
   float value = kLowest;
   int64_t near = 0;      // the first token with it is this one or soon after
@@ -57,9 +59,22 @@ int32_t argmax(const float* logits, int64_t n) {
   return static_cast<int32_t>(std::find(logits + most.near, logits + n, most.value) - logits);
 }
 
+[[noreturn]] void throw_unsound(const std::string& what, int64_t position) {
+  throw Error(ErrorCode::kModelFormat, "the model produced " + what + " at position " + std::to_string(position) +
+                                           ": no token can be chosen. Its weights are probably damaged: compare the "
+                                           "file's checksum with its publisher's or fetch it again");
+}
+
 [[noreturn]] void throw_all_banned() {
   throw Error(ErrorCode::kInvalidRequest,
               "sampler option logit_bias: it bans every token that the model considers possible; leave at least one");
+}
+
+// One more than the filter keeps shows it that there are more.
+int32_t deciding_of(const SamplerOptions& options, bool adjusts, int64_t n_vocab) {
+  if (adjusts) return 0;
+  if (options.temperature < kGreedyTemperature) return 1;
+  return options.top_k > 0 && options.top_k < n_vocab ? options.top_k + 1 : 0;
 }
 
 // Turns the scaled logits that select() left in `probability` into probabilities among the candidates.
@@ -87,6 +102,7 @@ Sampler::Sampler(const SamplerOptions& options, int64_t n_vocab)
     adjusts = adjusts || stage->adjusts();
     stages_.push_back(std::move(stage));
   }
+  n_deciding_ = deciding_of(options, adjusts, n_vocab);
   if (adjusts) adjusted_.resize(static_cast<size_t>(n_vocab));
   candidates_.resize(static_cast<size_t>(n_vocab));
 }
@@ -95,15 +111,13 @@ void Sampler::check_model_logits(const float* logits, int64_t position) const {
   const RowMaximum most = maximum_of(logits, n_vocab_);
   if (most.is_sound && most.value > kLowest) return;
   const int64_t n_bad = std::count_if(logits, logits + n_vocab_, [](float x) { return !(x <= kLargest); });
-  std::string what = "-inf for every token";
+  std::string what = kAllLowest;
   if (n_bad > 0) {
     const int64_t first = std::find_if(logits, logits + n_vocab_, [](float x) { return !(x <= kLargest); }) - logits;
     what = std::string(std::isnan(logits[first]) ? "NaN" : "+inf") + " for token " + std::to_string(first) + " (" +
            std::to_string(n_bad) + " of " + std::to_string(n_vocab_) + " logits are not finite)";
   }
-  throw Error(ErrorCode::kModelFormat, "the model produced " + what + " at position " + std::to_string(position) +
-                                           ": no token can be chosen. Its weights are probably damaged: compare the "
-                                           "file's checksum with its publisher's or fetch it again");
+  throw_unsound(what, position);
 }
 
 const float* Sampler::adjusted_logits(const float* logits, int64_t position, const TokenHistory& history) {
@@ -177,6 +191,28 @@ int32_t Sampler::sample(const float* logits, int64_t position, const TokenHistor
   }
   RankedToken best;
   select(survivors(adjusted), position, {&best, 1});
+  return best.token;
+}
+
+int32_t Sampler::sample(const RowLogits& row, int64_t position, const TokenHistory& history) {
+  if (row.ids != nullptr) return sample_best(row, position);
+  return sample(row.logits, position, history);
+}
+
+// What the filters see is what they would see of all tokens: the ones that they look at first are these.
+int32_t Sampler::sample_best(const RowLogits& row, int64_t position) {
+  ET_CHECK(n_deciding_ > 0 && row.width >= n_deciding_);
+  if (!(row.logits[0] > kLowest)) throw_unsound(kAllLowest, position);
+  if (greedy_) return row.ids[0];
+  Candidates candidates = {candidates_.data(), 0, row.logits[0], false, true};
+  for (int64_t i = 0; i < row.width && row.logits[i] > kLowest; ++i) {
+    candidates.data[candidates.size++] = {row.ids[i], row.logits[i]};
+  }
+  std::sort(candidates.data, candidates.data + candidates.size,
+            [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
+  filter(&candidates);
+  RankedToken best;
+  select(candidates, position, {&best, 1});
   return best.token;
 }
 

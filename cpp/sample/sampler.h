@@ -25,6 +25,17 @@ struct SampledToken {
   float probability;  // under the filtered distribution; temperature 0: 1
 };
 
+// Logits of rows, one after the other: of all tokens, or the best of each row with their ids, best first (is_better).
+struct RowLogits {
+  const float* logits;
+  int64_t width;  // of a row
+  const int32_t* ids = nullptr;  // nullptr: of all tokens
+
+  RowLogits from(int64_t row) const {
+    return {logits + row * width, width, ids == nullptr ? nullptr : ids + row * width};
+  }
+};
+
 // Holds 8 to 20 bytes of scratch memory per vocabulary entry and allocates nothing after construction. Not for two
 // threads at once; otherwise its calls are independent of each other. After an error it is as usable as before.
 class Sampler {
@@ -41,6 +52,10 @@ class Sampler {
   // Throws kModelFormat when the model gave NaN, +inf, or -inf for every token; kInvalidRequest when logit_bias bans
   // all of them or the history holds a token outside the vocabulary.
   int32_t sample(const float* logits, int64_t position, const TokenHistory& history);
+  // The same token from the first row; where it is the best of it, there are n_deciding() or more.
+  int32_t sample(const RowLogits& row, int64_t position, const TokenHistory& history);
+  // How many of a row's best logits decide the choice; 0: any may matter.
+  int32_t n_deciding() const { return n_deciding_; }
   // The same token; costs one exp per surviving token more.
   SampledToken sample_with_probability(const float* logits, int64_t position, const TokenHistory& history);
 
@@ -61,6 +76,7 @@ class Sampler {
  private:
   const float* adjusted_logits(const float* logits, int64_t position, const TokenHistory& history);
   void check_model_logits(const float* logits, int64_t position) const;
+  int32_t sample_best(const RowLogits& row, int64_t position);
   Candidates survivors(const float* adjusted);
   void filter(Candidates* candidates);
   int64_t select(const Candidates& candidates, int64_t position, std::span<RankedToken> out) const;
@@ -68,6 +84,7 @@ class Sampler {
   uint64_t seed_;
   int64_t n_vocab_;
   bool greedy_;
+  int32_t n_deciding_;
   std::vector<std::unique_ptr<SamplerStage>> stages_;
   std::vector<float> adjusted_;  // [n_vocab], empty when no stage adjusts
   std::vector<Candidate> candidates_;  // [n_vocab]

@@ -20,7 +20,7 @@ TokenBatch verification_batch(int32_t root_token, const TokenTree& tree, std::sp
   return TokenBatch::make(tokens, parents, n_vocab);
 }
 
-VerifiedPath verify(const TokenTree& tree, std::span<const int32_t> selected, const float* logits,
+VerifiedPath verify(const TokenTree& tree, std::span<const int32_t> selected, const RowLogits& logits,
                     std::span<const int32_t> history, const VerifyLimits& limits, Sampler& sampler) {
   ET_CHECK(limits.max_tokens >= 1);
   VerifiedPath path;
@@ -30,8 +30,7 @@ VerifiedPath verify(const TokenTree& tree, std::span<const int32_t> selected, co
     path.rows.push_back(static_cast<int32_t>(row));
     // path.tokens are the row's drafted ancestors, itself included.
     const auto position = static_cast<int64_t>(history.size() + path.tokens.size());
-    const int32_t token =
-        sampler.sample(logits + row * sampler.n_vocab(), position, TokenHistory{history, path.tokens});
+    const int32_t token = sampler.sample(logits.from(row), position, TokenHistory{history, path.tokens});
     path.tokens.push_back(token);
     if (static_cast<int64_t>(path.tokens.size()) == limits.max_tokens) return path;
     if (std::ranges::find(limits.end_tokens, token) != limits.end_tokens.end()) return path;

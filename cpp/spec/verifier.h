@@ -26,11 +26,11 @@ struct VerifiedPath {
 TokenBatch verification_batch(int32_t root_token, const TokenTree& tree, std::span<const int32_t> selected,
                               int64_t n_vocab);
 
-// logits: [1 + selected.size()][n_vocab], of the root's row and the selected nodes' rows in order. history: all tokens of
+// logits: of the root's row and the selected nodes' rows in order. history: all tokens of
 // the sequence, the root the last. Each token is the target's own sample, so the text does not depend on tree or
 // selection (METHODS "Verification"; the coupling by shared noise is treated by Daliri, Musco and Suresh 2024).
 // Throws what Sampler::sample throws.
-VerifiedPath verify(const TokenTree& tree, std::span<const int32_t> selected, const float* logits,
+VerifiedPath verify(const TokenTree& tree, std::span<const int32_t> selected, const RowLogits& logits,
                     std::span<const int32_t> history, const VerifyLimits& limits, Sampler& sampler);
 
 }  // namespace expertree

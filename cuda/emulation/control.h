@@ -43,7 +43,7 @@ std::string fault_text();
 uint64_t n_faults();
 void clear_faults();  // and the device's sticky error
 
-uint64_t n_calls(const std::string& call);  // "*" for all
+uint64_t n_calls(const std::string& call);  // "*" for all; "bytes to device", "bytes to host": that copies moved
 // Objects and memory not given back: streams, events, graphs, device and pinned allocations.
 std::string leaks();
 

@@ -50,7 +50,12 @@ cudaError_t copy(void* to, const void* from, size_t size_bytes, cudaMemcpyKind g
                 (!from_device(kind) && !inside(from, size_bytes, false)))) {
     return misuse(cudaErrorInvalidValue, "cudaMemcpyAsync with host memory that is not pinned: it would not overlap");
   }
-  return submit(stream, "copy", [=] { return copy_steps(to, from, size_bytes); }, lock);
+  const auto begin = [=] {
+    if (kind == cudaMemcpyHostToDevice) count("bytes to device", size_bytes);
+    if (kind == cudaMemcpyDeviceToHost) count("bytes to host", size_bytes);
+    return copy_steps(to, from, size_bytes);
+  };
+  return submit(stream, "copy", begin, lock);
 }
 
 cudaError_t set_bytes(void* to, int value, size_t size_bytes, Stream* stream, Lock& lock) {

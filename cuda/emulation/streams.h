@@ -105,6 +105,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 // Counts the call and gives the error that it must return at once: an injected one or the device's sticky one.
 cudaError_t begin_call(const char* name);
+void count(const char* what, uint64_t n);  // for n_calls()
 // Whether work of this kind fails as it runs; see control.h.
 cudaError_t injected_run_error(const char* what);
 cudaError_t failed(cudaError_t error);  // notes it as the last error and returns it

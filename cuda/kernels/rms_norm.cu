@@ -59,6 +59,8 @@ __global__ void __launch_bounds__(kThreads) norm_rows(NormArgs args) {
   for (int64_t i = threadIdx.x; i < args.n; i += kThreads) y[i] = normed(x[i], inverse[0], args.w, args.bias, i);
 }
 
+constexpr float kLargest = 3.402823466e38f;
+
 struct ResidualArgs {
   ResidualNorm norm;
   int64_t n;
@@ -88,6 +90,7 @@ __global__ void __launch_bounds__(kThreads) add_and_norm(ResidualArgs args) {
     float a = add[i];
     if (norm.post_norm != nullptr) a = __fmul_rn(__fmul_rn(a, inverse[0]), norm.post_norm[i]);
     const float sum = __fadd_rn(residual[i], __fmul_rn(a, norm.scale));
+    if (norm.not_finite != nullptr && !(fabsf(sum) <= kLargest)) atomicOr(norm.not_finite, 1);
     residual[i] = sum;
     row[i] = sum;
   }

@@ -25,21 +25,22 @@ struct ResidualNorm {
   float eps;
   float* normed;
   bool centred;  // as of launch_rms_norm
+  int32_t* not_finite;  // set to 1 when an element of the residual stream is not a finite number (never to 0); or null
 };
 cudaError_t launch_residual_norm(const ResidualNorm& args, int64_t n_rows, int64_t n, cudaStream_t stream);
 
 // Turns the first 2 * n_pairs elements of each head in place, then multiplies the whole head by scale[r] where given.
 struct Rope {
-  float* x;             // row r, head i: x + r * row_stride + i * head_stride
+  float* x;  // row r, head i: x + r * row_stride + i * head_stride
   int64_t row_stride;
   int64_t head_stride;
   int32_t n_heads;
   int32_t head_dim;
-  const float* cos;     // [n_rows][n_pairs], as model/rope.h makes them; yarn, factors and magnitude are in them
+  const float* cos;  // [n_rows][n_pairs], as model/rope.h makes them; yarn, factors and magnitude are in them
   const float* sin;
-  int32_t n_pairs;      // 0: nothing turns
-  bool consecutive;     // pairs (2i, 2i + 1), not (i, i + n_pairs)
-  const float* scale;   // [n_rows] or null
+  int32_t n_pairs;  // 0: nothing turns
+  bool consecutive;  // pairs (2i, 2i + 1), not (i, i + n_pairs)
+  const float* scale;  // [n_rows] or null
 };
 cudaError_t launch_rope(const Rope& args, int64_t n_rows, cudaStream_t stream);
 
@@ -47,10 +48,10 @@ enum class RouterGating : int32_t { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSigmo
 
 struct Router {
   const float* selection_bias;  // [n_experts] or null
-  int32_t n_experts;            // up to 1024
-  int32_t n_used;               // up to 64
+  int32_t n_experts;  // up to 1024
+  int32_t n_used;  // up to 64
   RouterGating gating;
-  int32_t n_groups;             // up to 64; 1: none
+  int32_t n_groups;  // up to 64; 1: none
   int32_t n_groups_used;
   bool renormalize;
   float weights_scale;

@@ -32,6 +32,7 @@ struct TopKArgs {
   int64_t out_stride;
   float* values;
   int32_t* ids;
+  int32_t* not_sound;  // null: not asked
 };
 
 // Bitonic, largest first. Every thread of the block calls.
@@ -54,6 +55,9 @@ __device__ void sort_piece(Key* keys) {
   __syncthreads();
 }
 
+// Neither NaN nor +inf.
+__device__ bool is_sound(float value) { return value <= 3.402823466e38f; }
+
 __global__ void __launch_bounds__(kThreads) keep_best(TopKArgs args) {
   GPU_SHARED(Key, keys, kPiece);
   const int64_t row = blockIdx.y;
@@ -62,7 +66,13 @@ __global__ void __launch_bounds__(kThreads) keep_best(TopKArgs args) {
   for (int i = static_cast<int>(threadIdx.x); i < kPiece; i += kThreads) {
     const int64_t at = first + i;
     Key key = 0;
-    if (at < args.n) key = args.in != nullptr ? args.in[row * args.in_stride + at] : key_of(logits[at], at);
+    if (at < args.n && args.in != nullptr) {
+      key = args.in[row * args.in_stride + at];
+    } else if (at < args.n) {
+      const float value = logits[at];
+      if (args.not_sound != nullptr && !is_sound(value)) atomicOr(args.not_sound, 1);
+      key = key_of(value, at);
+    }
     keys[i] = key;
   }
   sort_piece(keys);
@@ -87,12 +97,12 @@ int64_t top_k_scratch_bytes(int64_t n_rows, int64_t n, int32_t k) {
 }
 
 cudaError_t launch_top_k(const float* logits, int64_t n_rows, int64_t n, int32_t k, float* values, int32_t* ids,
-                         void* scratch, cudaStream_t stream) {
+                         int32_t* not_sound, void* scratch, cudaStream_t stream) {
   if (k < 1 || k > kMaxTopK || k > n) return cudaErrorInvalidValue;
   if (n_rows == 0) return cudaSuccess;
   // Two halves of scratch take turns.
   Key* halves[2] = {static_cast<Key*>(scratch), static_cast<Key*>(scratch) + n_rows * pieces_of(n) * k};
-  TopKArgs args{logits, n, nullptr, 0, n, k, nullptr, 0, values, ids};
+  TopKArgs args{logits, n, nullptr, 0, n, k, nullptr, 0, values, ids, not_sound};
   for (int pass = 0;; ++pass) {
     const int64_t pieces = pieces_of(args.n);
     args.out = pieces > 1 ? halves[pass % 2] : nullptr;

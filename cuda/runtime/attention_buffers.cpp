@@ -29,10 +29,14 @@ CacheCells take_cells(DType dtype, int64_t n_kv_heads, int64_t head_dim, int64_t
 
 }  // namespace
 
-AttentionTables AttentionTables::take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_tails) {
+AttentionTables AttentionTables::take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_pairs_windowed,
+                                      int64_t n_tails) {
+  const auto take_angles = [&](int64_t pairs) {
+    return Angles{carver->take<float>(n_rows * pairs), carver->take<float>(n_rows * pairs), pairs};
+  };
   AttentionTables tables{};
-  tables.cos = carver->take<float>(n_rows * n_pairs);
-  tables.sin = carver->take<float>(n_rows * n_pairs);
+  tables.angles = take_angles(n_pairs);
+  tables.windowed = take_angles(n_pairs_windowed);
   tables.query_scale = carver->take<float>(n_rows);
   tables.cells = carver->take<int32_t>(n_rows);
   tables.first = carver->take<int32_t>(n_rows);
@@ -44,7 +48,7 @@ AttentionTables AttentionTables::take(Carver* carver, int64_t n_rows, int64_t n_
 int64_t attention_table_bytes(const DeviceDensePlan& plan) {
   if (plan.blocks.empty()) return 0;
   Carver carver(nullptr);
-  AttentionTables::take(&carver, plan.max_rows, plan.max_pairs, plan.max_tails);
+  AttentionTables::take(&carver, plan.max_rows, plan.max_pairs, plan.max_pairs, plan.max_tails);
   return static_cast<int64_t>(carver.used_bytes());
 }
 
@@ -59,6 +63,7 @@ AttentionDevice::AttentionDevice(const DeviceDensePlan& plan, const bool (&forms
     if (layer.gate >= 0) gates = out;
     scratch_size = std::max(scratch_size, scratch_bytes(layer, plan));
   }
+  residual = carver->take<float>(plan.max_rows * n_embd);
   q = carver->take<float>(plan.max_rows * queries);
   gate = carver->take<float>(plan.max_rows * gates);
   attended = carver->take<float>(plan.max_rows * out);

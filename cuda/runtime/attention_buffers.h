@@ -15,15 +15,21 @@ namespace expertree::cuda {
 
 // What a call is told of its rows, side by side.
 struct AttentionTables {
-  float* cos;
-  float* sin;
+  struct Angles {
+    float* cos;
+    float* sin;
+    int64_t n_pairs;
+  };
+  Angles angles;
+  Angles windowed;
   float* query_scale;
   int32_t* cells;
   int32_t* first;
   int32_t* n_tail;
   int32_t* tails;
 
-  static AttentionTables take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_tails);
+  static AttentionTables take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_pairs_windowed,
+                              int64_t n_tails);
 };
 
 // Bytes of the tables of the largest call.
@@ -37,6 +43,7 @@ struct AttentionDevice {
   };
   AttentionDevice(const DeviceDensePlan& plan, const bool (&forms)[kRowForms], Carver* carver);
 
+  float* residual = nullptr;
   float* q = nullptr;
   float* gate = nullptr;
   float* attended = nullptr;

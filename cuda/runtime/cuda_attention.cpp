@@ -40,13 +40,18 @@ void CudaDense::upload_block_parameters() {
   }
 }
 
-AttentionTables CudaDense::upload_tables(const DeviceAttentionRows& rows) {
+void CudaDense::set_rows(const DeviceAttentionRows& rows) {
   const auto n_tails = std::ssize(rows.tails);
-  ET_CHECK(rows.n_pairs <= plan_.max_pairs && n_tails <= plan_.max_tails);
+  const int64_t n_pairs = rows.angles.n_pairs, n_windowed = rows.windowed.n_pairs;
+  ET_CHECK(pending_ && std::max(n_pairs, n_windowed) <= plan_.max_pairs && n_tails <= plan_.max_tails);
   Carver pinned(pinned_.tables);
-  const AttentionTables from = AttentionTables::take(&pinned, n_rows_, rows.n_pairs, n_tails);
-  std::copy_n(rows.cos, n_rows_ * rows.n_pairs, from.cos);
-  std::copy_n(rows.sin, n_rows_ * rows.n_pairs, from.sin);
+  const AttentionTables from = AttentionTables::take(&pinned, n_rows_, n_pairs, n_windowed, n_tails);
+  const auto copy_angles = [&](const DeviceAngles& angles, const AttentionTables::Angles& to) {
+    std::copy_n(angles.cos, n_rows_ * angles.n_pairs, to.cos);
+    std::copy_n(angles.sin, n_rows_ * angles.n_pairs, to.sin);
+  };
+  copy_angles(rows.angles, from.angles);
+  copy_angles(rows.windowed, from.windowed);
   if (rows.query_scale != nullptr) std::copy_n(rows.query_scale, n_rows_, from.query_scale);
   std::copy_n(rows.cells, n_rows_, from.cells);
   std::copy_n(rows.first, n_rows_, from.first);
@@ -54,15 +59,15 @@ AttentionTables CudaDense::upload_tables(const DeviceAttentionRows& rows) {
   std::ranges::copy(rows.tails, from.tails);
   CUDA_CHECK(
       cudaMemcpyAsync(attention_.tables, pinned_.tables, pinned.used_bytes(), cudaMemcpyHostToDevice, stream_.get()));
+  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
   Carver device(attention_.tables);
-  AttentionTables tables = AttentionTables::take(&device, n_rows_, rows.n_pairs, n_tails);
-  if (rows.query_scale == nullptr) tables.query_scale = nullptr;
-  return tables;
+  tables_ = AttentionTables::take(&device, n_rows_, n_pairs, n_windowed, n_tails);
+  runs_.assign(rows.runs.begin(), rows.runs.end());
 }
 
 // Norm, rotation and scale of queries or keys, in the model's order.
-void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
-                              int64_t n_pairs) {
+void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads) {
+  const AttentionTables::Angles& angles = layer.windowed ? tables_.windowed : tables_.angles;
   const int64_t width = int64_t{heads.n} * layer.head_dim_k;
   const auto norm = [&] {
     if (heads.norm == DeviceHeadNorm::kNone) return;
@@ -75,9 +80,9 @@ void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& he
             .head_stride = layer.head_dim_k,
             .n_heads = heads.n,
             .head_dim = layer.head_dim_k,
-            .cos = tables.cos,
-            .sin = tables.sin,
-            .n_pairs = static_cast<int32_t>(n_pairs),
+            .cos = angles.cos,
+            .sin = angles.sin,
+            .n_pairs = layer.has_rope ? static_cast<int32_t>(angles.n_pairs) : 0,
             .consecutive = layer.consecutive,
             .scale = layer.norm_after_rope ? nullptr : heads.scale};
   if (!layer.norm_after_rope) norm();
@@ -89,10 +94,9 @@ void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& he
   CUDA_CHECK(launch_rope(rope, n_rows_, stream_.get()));
 }
 
-void CudaDense::attend(const AttentionDevice::Block& block, const DeviceAttentionRows& rows,
-                       const AttentionTables& tables) {
+void CudaDense::attend(const AttentionDevice::Block& block) {
   const DeviceAttentionLayer& layer = block.parameters.attention;
-  for (const DeviceAttentionRun& run : rows.runs) {
+  for (const DeviceAttentionRun& run : runs_) {
     const TreeAttention args{.q = attention_.q + run.row * layer.q_width(),
                              .k = from_cell(block.keys, run.base),
                              .v = from_cell(block.values, run.base),
@@ -100,11 +104,11 @@ void CudaDense::attend(const AttentionDevice::Block& block, const DeviceAttentio
                              .n_kv_heads = layer.n_kv_heads,
                              .head_dim_k = layer.head_dim_k,
                              .head_dim_v = layer.head_dim_v,
-                             .first = tables.first + run.row,
+                             .first = layer.windowed ? tables_.first + run.row : nullptr,
                              .n_prefix = static_cast<int32_t>(run.n_prefix),
                              .n_prefix_device = nullptr,
-                             .n_tail = tables.n_tail + run.row,
-                             .tail = tables.tails + run.tail,
+                             .n_tail = tables_.n_tail + run.row,
+                             .tail = tables_.tails + run.tail,
                              .tail_stride = run.tail_stride,
                              .scale = layer.scale,
                              .softcap = layer.softcap,
@@ -114,11 +118,9 @@ void CudaDense::attend(const AttentionDevice::Block& block, const DeviceAttentio
   }
 }
 
-void CudaDense::attention(const AttentionDevice::Block& block, const DeviceAttentionRows& rows, float* k, float* v,
-                          float* y) {
+void CudaDense::attention(const AttentionDevice::Block& block, float* k, float* v, float* y) {
   const DeviceAttentionLayer& layer = block.parameters.attention;
   const cudaStream_t stream = stream_.get();
-  const AttentionTables tables = upload_tables(rows);
   product_into(layer.q, attention_.q);
   product_into(layer.k, k);
   if (layer.v >= 0) {
@@ -131,18 +133,18 @@ void CudaDense::attention(const AttentionDevice::Block& block, const DeviceAtten
   CUDA_CHECK(launch_clamp(attention_.q, n_rows_ * layer.q_width(), layer.limit, stream));
   CUDA_CHECK(launch_clamp(k, n_rows_ * layer.k_width(), layer.limit, stream));
   CUDA_CHECK(launch_clamp(v, n_rows_ * layer.v_width(), layer.limit, stream));
-  prepare_heads(layer, {attention_.q, layer.n_heads, layer.norm_of_q, layer.q_norm, tables.query_scale}, tables,
-                rows.n_pairs);
-  prepare_heads(layer, {k, layer.n_kv_heads, layer.norm_of_k, layer.k_norm, nullptr}, tables, rows.n_pairs);
+  const float* scale = layer.has_query_scale ? tables_.query_scale : nullptr;
+  prepare_heads(layer, {attention_.q, layer.n_heads, layer.norm_of_q, layer.q_norm, scale});
+  prepare_heads(layer, {k, layer.n_kv_heads, layer.norm_of_k, layer.k_norm, nullptr});
   if (layer.normalize_values) {
     CUDA_CHECK(launch_rms_norm(v, layer.head_dim_v, nullptr, nullptr, layer.eps, n_rows_ * layer.n_kv_heads,
                                layer.head_dim_v, v, layer.head_dim_v, stream));
   }
-  CUDA_CHECK(launch_store_cells(k, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, tables.cells, n_rows_,
+  CUDA_CHECK(launch_store_cells(k, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, tables_.cells, n_rows_,
                                 block.keys, stream));
-  CUDA_CHECK(launch_store_cells(v, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, tables.cells, n_rows_,
+  CUDA_CHECK(launch_store_cells(v, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, tables_.cells, n_rows_,
                                 block.values, stream));
-  attend(block, rows, tables);
+  attend(block);
   if (layer.gate >= 0) {
     CUDA_CHECK(
         launch_sigmoid_gate(attention_.attended, attention_.gate, false, n_rows_, layer.attended_width(), stream));

@@ -20,8 +20,8 @@ RouterGating gating_of(DeviceGating gating) {
 }  // namespace
 
 // Adds what lies in `added`; then, where it is asked for, the norm that the feed-forward part reads.
-void CudaDense::add_to_residual(const DeviceBlock& block, const float* post_norm, float* residual, float* normed) {
-  CUDA_CHECK(launch_residual_norm({.residual = residual,
+void CudaDense::add_to_residual(const DeviceBlock& block, const float* post_norm, float* normed, int32_t* not_finite) {
+  CUDA_CHECK(launch_residual_norm({.residual = attention_.residual,
                                    .add = attention_.added,
                                    .post_norm = post_norm,
                                    .scale = block.residual_scale,
@@ -29,7 +29,8 @@ void CudaDense::add_to_residual(const DeviceBlock& block, const float* post_norm
                                    .bias = block.feed_forward_norm.bias,
                                    .eps = block.eps,
                                    .normed = normed,
-                                   .centred = block.layer_norm},
+                                   .centred = block.layer_norm,
+                                   .not_finite = not_finite},
                                   n_rows_, block.n_embd, stream_.get()));
 }
 
@@ -37,7 +38,7 @@ void CudaDense::choose_experts(const DeviceBlock& block, const DeviceBlockOutput
   const DeviceRouter& router = block.router;
   const int64_t n = block.n_embd;
   if (router.own_norm) {
-    CUDA_CHECK(launch_rms_norm(outputs + at.residual, n, router.norm, nullptr, block.eps, n_rows_, n, device_.inputs, n,
+    CUDA_CHECK(launch_rms_norm(attention_.residual, n, router.norm, nullptr, block.eps, n_rows_, n, device_.inputs, n,
                                stream_.get(), block.layer_norm));
     set_inputs(device_.inputs, n);
   }
@@ -56,31 +57,48 @@ void CudaDense::choose_experts(const DeviceBlock& block, const DeviceBlockOutput
                            outputs + at.weights, not_finite, stream_.get()));
 }
 
-void CudaDense::block(int32_t number, const DeviceAttentionRows& rows) {
+// The residual stream stays where all blocks find it.
+void CudaDense::begin_blocks() {
+  has_blocks_ = true;
+  n_outputs_ += kDeviceCallHead;
+  const auto size = static_cast<size_t>(n_rows_ * k_) * sizeof(float);
+  CUDA_CHECK(cudaMemcpyAsync(attention_.residual, device_.inputs, size, cudaMemcpyDeviceToDevice, stream_.get()));
+  CUDA_CHECK(cudaMemsetAsync(device_.outputs, 0, kDeviceCallHead * sizeof(float), stream_.get()));
+}
+
+void CudaDense::block(int32_t number) {
   const AttentionDevice::Block& there = attention_.blocks[static_cast<size_t>(number)];
   const DeviceBlock& block = there.parameters;
   const cudaStream_t stream = stream_.get();
   const int64_t n = block.n_embd;
+  ET_CHECK(k_ == n && (has_blocks_ || n_outputs_ == 0));
+  if (!has_blocks_) begin_blocks();
   const DeviceBlockOutputs at = block.outputs(n_rows_);
   float* outputs = take_outputs(0);
   n_outputs_ += at.size;
-  ET_CHECK(k_ == n && n_outputs_ <= plan_.max_outputs);
-  float* residual = outputs + at.residual;
-  const auto size = static_cast<size_t>(n_rows_ * n) * sizeof(float);
-  CUDA_CHECK(cudaMemcpyAsync(residual, device_.inputs, size, cudaMemcpyDeviceToDevice, stream));
-  CUDA_CHECK(launch_rms_norm(device_.inputs, n, block.attention_norm.weight, block.attention_norm.bias, block.eps,
+  ET_CHECK(n_outputs_ <= plan_.max_outputs);
+  CUDA_CHECK(launch_rms_norm(attention_.residual, n, block.attention_norm.weight, block.attention_norm.bias, block.eps,
                              n_rows_, n, device_.inputs, n, stream, block.layer_norm));
-  attention(there, rows, outputs + at.keys, outputs + at.values, attention_.added);
+  set_inputs(device_.inputs, n);
+  attention(there, outputs + at.keys, outputs + at.values, attention_.added);
   float* normed = block.has_feed_forward() ? device_.inputs : outputs + at.normed;
-  add_to_residual(block, block.post_attention_norm, residual, normed);
+  add_to_residual(block, block.post_attention_norm, normed, nullptr);
   set_inputs(normed, n);
   if (block.has_feed_forward()) {
     feed_forward_into(block.gate, block.up, block.down, attention_.added);
-    add_to_residual(block, block.post_feed_forward_norm, residual, nullptr);
-    CUDA_CHECK(launch_scale_softcap(residual, n_rows_ * n, block.output_scale, 0.0f, stream));
+    add_to_residual(block, block.post_feed_forward_norm, nullptr, reinterpret_cast<int32_t*>(device_.outputs));
+    CUDA_CHECK(launch_scale_softcap(attention_.residual, n_rows_ * n, block.output_scale, 0.0f, stream));
   }
   if (block.has_router()) choose_experts(block, at, outputs);
   CUDA_CHECK(cudaEventRecord(done_.get(), stream));
+}
+
+void CudaDense::residual() {
+  ET_CHECK(has_blocks_);
+  float* to = take_outputs(plan_.blocks.front().n_embd);
+  const auto size = static_cast<size_t>(n_rows_ * plan_.blocks.front().n_embd) * sizeof(float);
+  CUDA_CHECK(cudaMemcpyAsync(to, attention_.residual, size, cudaMemcpyDeviceToDevice, stream_.get()));
+  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
 }
 
 }  // namespace expertree::cuda

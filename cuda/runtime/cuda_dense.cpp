@@ -57,6 +57,7 @@ CudaDense::CudaDense(const DeviceDensePlan& plan)
   for (LoadBuffer& buffer : loads_) buffer.copied = make_event();
   upload_biases();
   upload_block_parameters();
+  upload_head_norm();
   CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
 }
 
@@ -113,6 +114,7 @@ void CudaDense::begin(const float* x, int64_t n_rows, int64_t k) {
   pending_ = true;
   n_rows_ = n_rows;
   n_outputs_ = 0;
+  has_blocks_ = false;
   set_inputs(device_.inputs, k);
   const auto size = static_cast<size_t>(n_rows * k) * sizeof(float);
   std::memcpy(pinned_.inputs, x, size);

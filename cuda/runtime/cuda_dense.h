@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "cpp/backend/device_dense.h"
 #include "cuda/runtime/dense_buffers.h"
@@ -23,7 +24,10 @@ class CudaDense final : public DeviceDense {
   void begin(const float* x, int64_t n_rows, int64_t k) override;
   void product(int32_t matrix) override;
   void feed_forward(int32_t gate, int32_t up, int32_t down) override;
-  void block(int32_t block, const DeviceAttentionRows& rows) override;
+  void block(int32_t block) override;
+  void residual() override;
+  void set_rows(const DeviceAttentionRows& rows) override;
+  void best(int32_t k) override;
   void put_cells(int32_t block, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) override;
   const float* wait() override;
   bool recover() noexcept override;
@@ -51,17 +55,17 @@ class CudaDense final : public DeviceDense {
   void upload(float* to, const float* from, int64_t n);
   void upload_biases();
   void upload_block_parameters();
+  void upload_head_norm();
   ProductInput input_for(DType dtype);
   // Rows of the call, [n_rows][k], as a matrix of this format reads them; forms: memory for what they are rounded to.
   ProductInput rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k);
   void product_into(int32_t matrix, float* y);
-  AttentionTables upload_tables(const DeviceAttentionRows& rows);
-  void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads, const AttentionTables& tables,
-                     int64_t n_pairs);
-  void attend(const AttentionDevice::Block& block, const DeviceAttentionRows& rows, const AttentionTables& tables);
+  void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads);
+  void attend(const AttentionDevice::Block& block);
   // Of the call's inputs, into y; their keys and values.
-  void attention(const AttentionDevice::Block& block, const DeviceAttentionRows& rows, float* k, float* v, float* y);
-  void add_to_residual(const DeviceBlock& block, const float* post_norm, float* residual, float* normed);
+  void attention(const AttentionDevice::Block& block, float* k, float* v, float* y);
+  void begin_blocks();
+  void add_to_residual(const DeviceBlock& block, const float* post_norm, float* normed, int32_t* not_finite);
   void choose_experts(const DeviceBlock& block, const DeviceBlockOutputs& at, float* outputs);
   void feed_forward_into(int32_t gate, int32_t up, int32_t down, float* y);
   // What products read from now on: x [n_rows][k] in device memory.
@@ -85,6 +89,9 @@ class CudaDense final : public DeviceDense {
   const float* x_ = nullptr;  // the inputs of products, [n_rows][k]
   int64_t k_ = 0;
   int64_t n_outputs_ = 0;
+  bool has_blocks_ = false;  // of the call: the residual stream is attention_'s, not the inputs
+  AttentionTables tables_ = {};  // on the device
+  std::vector<DeviceAttentionRun> runs_;
   bool has_form_[kRowForms] = {};  // the inputs have been quantised so
 };
 

@@ -33,6 +33,9 @@ struct DenseDevice {
   void* input_rows[kRowForms];
   void* hidden_rows[kRowForms];
   float* outputs;
+  float* head_weight = nullptr;  // of the norm before the head; nullptr: none
+  float* head_bias = nullptr;
+  std::byte* best_scratch = nullptr;
   std::vector<float*> biases;  // [matrices]; nullptr: none
   std::vector<std::byte*> matrices;
 };

@@ -122,7 +122,7 @@ void bind_testing_drafters(nb::module_& m) {
   m.def(
       "hidden_states",
       [](Model& model, const std::vector<int32_t>& tokens, const std::vector<int32_t>& parents,
-         const std::vector<int32_t>& tap_layers, bool last_hidden) {
+         const std::vector<int32_t>& tap_layers, bool last_hidden, int32_t n_best) {
         const HyperParameters& h = model.hyperparameters();
         const TokenBatch batch = TokenBatch::make(tokens, parents, h.n_vocab);
         SequenceState state = model.new_state(static_cast<int64_t>(tokens.size()));
@@ -131,15 +131,19 @@ void bind_testing_drafters(nb::module_& m) {
         request.logits = LogitRows::kAll;
         request.tap_layers = tap_layers;
         request.last_hidden = last_hidden;
+        request.n_best = n_best;
         ForwardResult result;
         model.forward(state, batch, request, &result);
         const auto n_embd = static_cast<size_t>(h.n_embd);
+        const size_t width = result.logits.size() / tokens.size();
         return nb::make_tuple(to_numpy(std::move(result.taps), {tokens.size(), tap_layers.size(), n_embd}),
                               to_numpy(std::move(result.last_hidden), {last_hidden ? tokens.size() : 0, n_embd}),
-                              to_numpy(std::move(result.logits), {tokens.size(), static_cast<size_t>(h.n_vocab)}));
+                              to_numpy(std::move(result.logits), {tokens.size(), width}));
       },
-      "model"_a, "tokens"_a, "parents"_a, "tap_layers"_a, "last_hidden"_a,
-      "(taps [rows][taps][n_embd], last_hidden [rows][n_embd], logits [rows][n_vocab]) of a fresh sequence.");
+      "model"_a, "tokens"_a, "parents"_a, "tap_layers"_a, "last_hidden"_a, "n_best"_a = 0,
+      "(taps [rows][taps][n_embd], last_hidden [rows][n_embd], logits [rows][n_vocab]) of a fresh sequence. n_best: "
+      "that "
+      "many logits of a row are enough, and if a device gives so many they have this width.");
 }
 
 }  // namespace expertree

@@ -66,6 +66,13 @@ class TestingSampler {
     return sampler_.sample(checked(logits), position, {history, path});
   }
 
+  // From the best of a row, with their ids.
+  int32_t sample_best(Vector<float> logits, Vector<int32_t> ids, int64_t position) {
+    return sampler_.sample(RowLogits{logits.data(), static_cast<int64_t>(ids.shape(0)), ids.data()}, position, {});
+  }
+
+  int32_t n_deciding() const { return sampler_.n_deciding(); }
+
   std::tuple<int32_t, float> sample_with_probability(Vector<float> logits, int64_t position, const Tokens& history,
                                                      const Tokens& path) {
     const SampledToken token = sampler_.sample_with_probability(checked(logits), position, {history, path});
@@ -141,6 +148,8 @@ void bind_testing_sample(nb::module_& m) {
            nb::arg("logit_bias") = nb::none(), nb::arg("seed") = 0)
       .def("sample", &TestingSampler::sample, nb::arg("logits"), nb::arg("position"), nb::arg("history") = none,
            nb::arg("path") = none)
+      .def("sample_best", &TestingSampler::sample_best, nb::arg("logits"), nb::arg("ids"), nb::arg("position"))
+      .def_prop_ro("n_deciding", &TestingSampler::n_deciding)
       .def("sample_with_probability", &TestingSampler::sample_with_probability, nb::arg("logits"), nb::arg("position"),
            nb::arg("history") = none, nb::arg("path") = none)
       .def("rank", &TestingSampler::rank, nb::arg("logits"), nb::arg("position"), nb::arg("n"),

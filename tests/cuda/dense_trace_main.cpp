@@ -23,12 +23,13 @@ using namespace expertree;
 constexpr int64_t kWidth = 64, kFf = 32, kRows = 3;
 // Three times what a loading buffer holds.
 constexpr int64_t kTallRows = 3 * (int64_t{4} << 20) / (kWidth * 4);
-constexpr int64_t kCells = 40;
+constexpr int64_t kCells = 40, kPast = 33;
 enum { kGate, kUp, kDown, kQuery, kRouter, kTall, kMatrices };
 constexpr int32_t kExperts = 8;
 // A feed-forward part and a product, a product, the tall one, blocks: with a feed-forward part, with a router, with neither,
-// over cells of each format.
-enum { kUnit, kOne, kPieces, kAttend, kAttendHalf, kAttendInt8, kKinds };
+// over cells of each format; the best logits of a head; these behind two blocks.
+enum { kUnit, kOne, kPieces, kAttend, kAttendHalf, kAttendInt8, kBest, kChain, kKinds };
+constexpr int32_t kMost = 5;
 constexpr DType kCellTypes[] = {DType::kF32, DType::kF16, DType::kQ8_0};
 constexpr int kHeads = 4, kHeadDim = kWidth / kHeads;
 
@@ -54,6 +55,7 @@ class Trace {
     attention.n_heads = attention.n_kv_heads = kHeads;
     attention.head_dim_k = attention.head_dim_v = kHeadDim;
     attention.scale = 0.25f;
+    attention.windowed = true;
     for (const DType type : kCellTypes) {
       attention.keys = attention.values = type;
       plan_.blocks.push_back(block);
@@ -66,6 +68,7 @@ class Trace {
     router.own_norm = true;
     router.n_experts = kExperts;
     router.n_used = 2;
+    plan_.head = {.matrix = kQuery, .n_embd = kWidth, .norm = {bias_, bias_}, .softcap = 3.0f};
     plan_.n_cells = kCells;
     plan_.max_pairs = 2;
     plan_.max_tails = kRows;
@@ -94,7 +97,7 @@ class Trace {
     cuda::CudaDense device(plan_);
     load(&device);
     for (int i = 0; i < n_calls; ++i) {
-      constexpr int kQuick[] = {kUnit, kOne, kAttend, kAttendHalf, kAttendInt8};
+      constexpr int kQuick[] = {kUnit, kOne, kAttend, kAttendHalf, kAttendInt8, kBest, kChain};
       const int kind = i == 0 ? kPieces : kQuick[random_() % std::size(kQuick)];
       if (call(&device, kind) != right_[static_cast<size_t>(kind)]) return false;
       if (random_() % 3 == 0) device.begin(inputs_, kRows, kWidth);  // nobody waits for it
@@ -115,28 +118,51 @@ class Trace {
     device->begin(inputs_, kind == kPieces ? 1 : kRows, kWidth);
     if (kind == kUnit) device->feed_forward(kGate, kUp, kDown);
     if (kind == kPieces) device->product(kTall);
-    if (kind >= kAttend) attend(device, kind - kAttend);
+    if (kind >= kAttend && kind < kBest) attend(device, kind - kAttend);
+    if (kind == kChain) {
+      set_rows(device);
+      add_block(device, 0);
+      add_block(device, 0);
+    }
+    if (kind == kBest || kind == kChain) device->best(kMost);
     if (kind == kUnit || kind == kOne) device->product(kQuery);
     const float* outputs = device->wait();
     constexpr int64_t kSizes[] = {2 * kRows * kWidth, kRows * kWidth, kTallRows};
-    const int64_t size =
-        kind < kAttend ? kSizes[kind] : plan_.blocks[static_cast<size_t>(kind - kAttend)].outputs(kRows).size;
-    return {outputs, outputs + size};
+    return {outputs, outputs + (kind < kAttend ? kSizes[kind] : size_of(kind))};
   }
 
-  // Rows of a tree behind a past of 33 cells, which comes anew.
-  void attend(cuda::CudaDense* device, int layer) {
-    constexpr int64_t kPast = 33;
+  int64_t size_of(int kind) const {
+    const auto block = [this](int i) { return plan_.blocks[static_cast<size_t>(i)].outputs(kRows).size; };
+    const int64_t best = DeviceHead::outputs(kRows, kMost).size;
+    if (kind == kBest) return best;
+    if (kind == kChain) return kDeviceCallHead + 2 * block(0) + best;
+    return kDeviceCallHead + block(kind - kAttend) + kRows * kWidth;
+  }
+
+  // Rows of a tree behind a past of kPast cells.
+  void set_rows(cuda::CudaDense* device) {
     constexpr float kAngles[2 * kRows] = {1, 0.5f, 0.25f, 1, 0.5f, 0.25f};
     constexpr int32_t kOwnCells[kRows] = {kPast, kPast + 1, kPast + 2};
     constexpr int32_t kFirst[kRows] = {0, 0, 2};
     constexpr int32_t kTailSizes[kRows] = {0, 1, 1};
     constexpr int32_t kTails[kRows] = {0, kPast + 1, kPast + 2};
     const DeviceAttentionRun run{0, kRows, 0, kPast + 1, 0, 1};
+    const DeviceAngles angles{2, kAngles, kAngles};
+    device->set_rows({angles, angles, kAngles, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
+  }
+
+  // Its past comes anew.
+  void add_block(cuda::CudaDense* device, int layer) {
     const void* past[] = {past_, past_halves_, past_blocks_};
     const auto* rows = static_cast<const std::byte*>(past[layer]);
     device->put_cells(layer, 0, kPast, rows, rows);
-    device->block(layer, {2, kAngles, kAngles, nullptr, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
+    device->block(layer);
+  }
+
+  void attend(cuda::CudaDense* device, int layer) {
+    set_rows(device);
+    add_block(device, layer);
+    device->residual();
   }
 
   std::mt19937 random_;

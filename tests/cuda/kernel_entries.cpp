@@ -119,6 +119,6 @@ ENTRY int et_attention(const TreeAttention* args, int64_t n_rows, void* scratch,
 }
 ENTRY int64_t et_top_k_scratch_bytes(int64_t n_rows, int64_t n, int32_t k) { return top_k_scratch_bytes(n_rows, n, k); }
 ENTRY int et_top_k(const float* logits, int64_t n_rows, int64_t n, int32_t k, float* values, int32_t* ids,
-                   void* scratch, cudaStream_t stream) {
-  return launch_top_k(logits, n_rows, n, k, values, ids, scratch, stream);
+                   int32_t* not_sound, void* scratch, cudaStream_t stream) {
+  return launch_top_k(logits, n_rows, n, k, values, ids, not_sound, scratch, stream);
 }

@@ -161,6 +161,7 @@ class ResidualNorm(ctypes.Structure):
         ("eps", c_float),
         ("normed", c_void_p),
         ("centred", c_bool),
+        ("not_finite", c_void_p),
     ]
 
 

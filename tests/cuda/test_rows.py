@@ -77,6 +77,19 @@ def test_residual_norm(n: int, order: str) -> None:
                 assert_same_bits(on.get(out, (4, n)), want if added is None else want + added, f"normed n {n}")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, np.finfo(np.float32).max])
+def test_a_residual_stream_that_is_not_finite_is_told(value: float, order: str) -> None:
+    for row, at in ((0, 0), (3, 299)):
+        residual, add = np.zeros((4, 300), np.float32), np.zeros((4, 300), np.float32)
+        add[row, at] = value
+        for normed in (True, False):
+            with device() as on:
+                flag, out = on.put(np.zeros(1, np.int32)), on.alloc(4 * 300 * 4) if normed else None
+                args = ResidualNorm(on.put(residual), on.put(add), None, 1.0, None, None, EPS, out, False, flag)
+                on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(300))
+                assert bool(on.get(flag, (1,), np.int32)[0]) != bool(np.isfinite(value))
+
+
 def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, consecutive: bool) -> np.ndarray:
     """x [rows, heads, head_dim]; model/rope.cpp in numpy."""
     n = cos.shape[1]

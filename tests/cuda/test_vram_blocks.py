@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from core_session import same_bits
-from emulated_device import STREAMS, emulated, leaks, library
+from emulated_device import STREAMS, emulated, leaks, library, n_calls
 from expertree import Model, ModelFormatError, ScriptedDrafter
+from expertree._core import _testing
 from recorded_model import ARCHITECTURES as RECORDED
-from test_vram import TOKENS, FetchRule, OnDevice, expected
+from test_vram import ALL, TOKENS, FetchRule, OnDevice, expected
 from test_vram_attention import cpu_session, device_session, kv, random_life
 from tiny_model import ARCHITECTURES
 
@@ -42,6 +43,44 @@ def test_a_layer_is_one_call(tiny: Tiny) -> None:
         assert calls(path) == n + (layers - 2) * (n - 1) // 2, arch
     # A feed-forward part without kernels stays the CPU's.
     assert calls(tiny(arch="llama", format="Q4_K", formats={"ffn_down.weight": "IQ2_XS"})) == 2 + 1
+
+
+def waits(path: Path, **options: Any) -> int:
+    """Round trips of a step of one row."""
+    session = Model(path, vram="all").session(temperature=0.0, **options)
+    session.prefill([5, 9, 5])
+    session.step()
+    before = n_calls("cudaEventSynchronize")
+    session.step()
+    return n_calls("cudaEventSynchronize") - before
+
+
+def test_layers_without_experts_share_a_round_trip(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the head with them. A layer that the CPU has a part of ends it, and a drafter that wants to see inside."""
+    monkeypatch.setenv("EXPERTREE_DEVICE", "emulated")
+    deep = tiny(arch="llama", format="Q8_0", n_layers=5)
+    assert waits(deep) == 1
+    assert waits(tiny(arch="llama", format="Q8_0", n_layers=5, formats={"blk.1.ffn_down.weight": "IQ2_XS"})) == 2
+    # The layers before, and this one's attention; its feed-forward part is the CPU's; the layers behind it.
+    assert waits(deep, top_k=0) == 1
+    for streams in STREAMS:
+        with emulated(streams=streams, seed=3):
+            random_life(device_session(OnDevice(deep)), cpu_session(deep), 13, 8)
+
+
+def test_what_drafters_see_inside(tiny: Tiny) -> None:
+    """What enters any layer and what leaves the last one, also where the layers and the head go together."""
+    path = tiny(arch="llama", format="Q8_0", n_layers=5)
+    tokens, parents = [int(t) for t in TOKENS[:6]], [-1, 0, 0, 1, 1, 3]
+    for taps, last in (([0, 1, 2, 3, 4], True), ([2], False), ([], True), ([], False), ([4, 1], True)):
+        for n_best in (0, 3):
+            here, there = (
+                _testing.hidden_states(OnDevice(path, vram).model, tokens, parents, taps, last, n_best)
+                for vram in (0, ALL)
+            )
+            assert same_bits(there[0], here[0]) and same_bits(there[1], here[1])
+            assert there[2].shape == (6, n_best or here[2].shape[1])
+            assert same_bits(there[2], -np.sort(-here[2], axis=1)[:, :n_best] if n_best else here[2])
 
 
 @pytest.mark.parametrize("streams", STREAMS)
@@ -106,6 +145,7 @@ def test_what_is_not_a_number_is_reported_as_on_the_cpu(tiny: Tiny) -> None:
         ("qwen3moe", {"blk.1.ffn_gate_inp.weight": router}),
         ("qwen3moe", {"blk.0.ffn_norm.weight": np.full(64, np.nan, np.float32)}),
         ("llama", {"blk.1.ffn_norm.weight": np.full(64, np.nan, np.float32)}),
+        ("llama", {"blk.0.ffn_norm.weight": np.full(64, np.nan, np.float32)}),
     ):
         path = tiny(arch=arch, format="Q8_0", tensors=tensors)
         texts = []
@@ -113,7 +153,10 @@ def test_what_is_not_a_number_is_reported_as_on_the_cpu(tiny: Tiny) -> None:
             with pytest.raises(ModelFormatError) as error:
                 model.logits(TOKENS[:6], 3)
             texts.append(str(error.value))
-        assert texts[0] == texts[1]
+            with pytest.raises(ModelFormatError) as error:  # with the best logits asked for
+                model.session.prefill(TOKENS[:1])
+            texts.append(str(error.value))
+        assert texts[:2] == texts[2:]
 
 
 @pytest.mark.parametrize("arch", ["qwen3moe", "qwen2moe", "olmoe"])

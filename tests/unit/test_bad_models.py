@@ -132,9 +132,9 @@ def test_impossible_keys_are_errors(key: str, value: object, tmp_path: Path) -> 
         expertree.Model(spec.write(tmp_path / "m.gguf"))
 
 
-@pytest.mark.parametrize("scaling", ["dynamic", "longrope"])
-def test_rope_scaling_is_refused_by_name(scaling: str, tmp_path: Path) -> None:
-    spec = TinyModel(arch="llama", keys={"llama.rope.scaling.type": scaling})
+@pytest.mark.parametrize(("arch", "scaling"), [("llama", "dynamic"), ("qwen3", "longrope")])
+def test_rope_scaling_is_refused_by_name(arch: str, scaling: str, tmp_path: Path) -> None:
+    spec = TinyModel(arch=arch, keys={f"{arch}.rope.scaling.type": scaling})
     refused(spec.write(tmp_path / "m.gguf"), expertree.UnsupportedError, "rope.scaling.type", scaling)
 
 

@@ -283,3 +283,20 @@ def test_penalty_window():
     assert Sampler(3, repeat_penalty=2.0, penalty_last_n=2).sample(logits, 65, [0], [2]) == 1
     assert Sampler(3, repeat_penalty=2.0, penalty_last_n=2).sample(logits, 65, [0], [2, 2]) == 0
     assert Sampler(3, repeat_penalty=2.0, penalty_last_n=2).sample(logits, 65, [0], [2, 2, 2]) == 0
+
+
+@settings(max_examples=400, deadline=None)
+@given(requests(), st.integers(0, 40))
+def test_the_best_logits_are_enough(request_, n_more):
+    """A sampler that says how many of a row's best logits decide chooses from them what it chooses from all."""
+    logits, options, history, position = request_
+    none = {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": []}
+    sampler = Sampler(len(logits), **{**options, **none})
+    greedy, top_k = options["temperature"] < 1e-6, options["top_k"]
+    assert sampler.n_deciding == (1 if greedy else top_k + 1 if 0 < top_k < len(logits) else 0)
+    penalises = Sampler(len(logits), **{**options, **none, "presence_penalty": 0.5, "penalty_last_n": 3})
+    assert penalises.n_deciding == 0
+    if sampler.n_deciding == 0:
+        return
+    ids = np.argsort(-logits, kind="stable")[: sampler.n_deciding + n_more].astype(np.int32)
+    assert sampler.sample_best(logits[ids].copy(), ids, position) == sampler.sample(logits, position, history)
