@@ -51,12 +51,17 @@ class ReplayMemory {
   double fetch_seconds(int32_t layer, int32_t expert) const;
   // Experts that these rows of the sets use and that are not where experts run, each once.
   int64_t missing(const ExpertSets& sets, std::span<const int64_t> rows) const;
-  // One pass of these rows of the sets.
-  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows) { return pass(sets, rows, rows); }
-  // The same, with fewer rows in the last layer.
-  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, std::span<const int64_t> last_layer);
+  // One pass of these rows of the sets, of which the first n_sure are sure to stay; keep() tells of others.
+  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure) {
+    return pass(sets, rows, n_sure, rows.size());
+  }
+  // The same, where only the last n_last_layer rows go through the last layer.
+  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure, size_t n_last_layer);
+  void keep(const ExpertSets& sets, std::span<const int64_t> rows);
 
  private:
+  void count(const ExpertSets& sets, int32_t layer, std::span<const int64_t> rows);
+
   const ReplayMachine& machine_;
   int32_t n_experts_;
   double mean_bytes_;

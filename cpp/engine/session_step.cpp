@@ -109,6 +109,7 @@ std::optional<SequencePass> SessionStep::prepare(bool routing, bool alone) noexc
     if (speculation() != nullptr) {
       speculation()->ask(&wanted_);
       wanted_.most_experts = speculation()->most_experts();
+      wanted_.provisional = true;
     }
     wanted_.routing = wanted_.routing || routing;
     wanted_.recorders = recorders();

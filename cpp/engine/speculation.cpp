@@ -229,6 +229,7 @@ void Speculation::learn(const TokenBatch& batch, const ForwardResult& result, st
   const int64_t start = now_us();
   observe(batch, result, rows);
   record->draft_seconds += seconds_since(start);
+  if (!result.expert_ids.empty()) model_->keep_rows(result.expert_ids, batch.size(), rows.subspan(1));
   record->plain_misses = pass.kept_misses;
   if (plain_ && pass.n_sequences == 1 && !result.expert_ids.empty()) {
     record->plain_misses = static_cast<double>(plain_->decode(result.expert_ids, batch.size(), rows));

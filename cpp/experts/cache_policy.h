@@ -12,16 +12,17 @@
 
 namespace expertree {
 
-constexpr double kProfileSteps = 64.0;  // what a profile weighs, in steps seen
+constexpr double kProfileRows = 64.0;  // what a profile weighs, in rows seen
 
 class CachePolicy {
  public:
   virtual ~CachePolicy() = default;
 
-  // A step begins: one pass through the layers, with any number of tokens.
-  virtual void begin_step() {}
-  // The step uses this expert; told once per step and expert, in layer order, before victims for it are asked for.
-  virtual void use(ExpertKey key) = 0;
+  // The text goes on by n rows (tokens). Only rows that stay are counted: what a draft looked at in vain says little
+  // about what is needed next.
+  virtual void begin_rows(int64_t) {}
+  // n of these rows use the expert; told once per expert, in layer order.
+  virtual void use(ExpertKey key, int64_t n_rows) = 0;
   // The index of the one to give up. `keys` is not empty; none of them is in use.
   virtual size_t victim(std::span<const ExpertKey> keys) = 0;
 };
@@ -30,7 +31,7 @@ class CachePolicy {
 struct PolicyContext {
   int32_t n_layers = 0;
   int32_t n_experts = 0;
-  // Uses per step of each expert in earlier runs, [n_layers * n_experts]; empty: no profile.
+  // Uses per row of each expert in earlier runs, [n_layers * n_experts]; empty: no profile.
   std::vector<float> profile;
   // What will be used from now on; for the bound alone.
   std::shared_ptr<const RoutingTrace> future;

@@ -52,6 +52,7 @@ SimulationResult simulate_cache(const ExpertCache::Shape& shape, const std::stri
     result.n_steps += counts;
     for (int32_t layer = 0; layer < shape.n_layers; ++layer) {
       const std::span<const int32_t> experts = trace.experts(step, layer);
+      cache.count(layer, experts, 1);
       const auto n_missing = static_cast<int64_t>(simulate_layer(&cache, layer, experts).size());
       if (!counts) continue;
       result.n_uses += static_cast<int64_t>(experts.size());

@@ -20,7 +20,8 @@ struct SimulationResult {
   std::vector<int32_t> step_misses;  // [n_steps][n_layers]
 };
 
-// One layer of a step that needs these experts (each once); cache->begin_step() comes before a step's first layer.
+// One layer of a step that needs these experts (each once); cache->begin_step() comes before a step's first layer, and
+// what is counted is told beside it.
 // Returns those that were not in memory, in order; they are now.
 std::vector<int32_t> simulate_layer(ExpertCache* cache, int32_t layer, std::span<const int32_t> experts);
 

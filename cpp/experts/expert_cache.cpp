@@ -23,13 +23,22 @@ ExpertCache::ExpertCache(Shape shape, std::vector<std::unique_ptr<CachePolicy>> 
   covered_.assign(slot_of_.size(), false);
 }
 
-void ExpertCache::begin_step() {
-  ++step_;
-  for (const auto& policy : policies_) policy->begin_step();
+bool ExpertCache::count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows) {
+  const bool begins = layer <= counted_layer_ || counted_layer_ < 0;
+  counted_layer_ = layer;
+  n_rows_of_.assign(static_cast<size_t>(shape_.n_experts), 0);
+  for (const int32_t expert : experts) ++n_rows_of_[static_cast<size_t>(expert)];
+  for (const auto& policy : policies_) {
+    if (begins) policy->begin_rows(n_rows);
+    for (int32_t expert = 0; expert < shape_.n_experts; ++expert) {
+      const int64_t n = n_rows_of_[static_cast<size_t>(expert)];
+      if (n > 0) policy->use(key(layer, expert), n);
+    }
+  }
+  return begins;
 }
 
 void ExpertCache::use(ExpertKey key) {
-  for (const auto& policy : policies_) policy->use(key);
   const int32_t at = find(key);
   if (at < 0) return;
   Slot& slot = slots_[static_cast<size_t>(at)];

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class ExpertCache {
     std::vector<int64_t> n_slots;         // of each class
   };
 
-  // All policies see every use; the active one (the first, until set_active) chooses victims.
+  // All policies see all that is counted; the active one (the first, until set_active) chooses victims.
   ExpertCache(Shape shape, std::vector<std::unique_ptr<CachePolicy>> policies);
   ExpertCache(ExpertCache&&) = default;
   ExpertCache& operator=(ExpertCache&&) = delete;
@@ -61,9 +62,12 @@ class ExpertCache {
   int32_t pins(int32_t slot) const { return slots_[static_cast<size_t>(slot)].n_pins; }
   bool has_free(int32_t size_class) const { return !free_[static_cast<size_t>(size_class)].empty(); }
 
-  void begin_step();
+  void begin_step() { ++step_; }
   // This step needs the expert: told once per step and expert, in layer order.
   void use(ExpertKey key);
+  // n rows of the text use these experts of the layer, row by row: what the policies learn from. True: new rows begin,
+  // for the layer is not after the last one.
+  bool count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows);
 
   struct Taken {
     int32_t slot = -1;         // now filling with the key; -1: there is none to be had at present
@@ -117,6 +121,8 @@ class ExpertCache {
   std::vector<bool> covered_;                // [n_layers * n_experts]
   int64_t n_covered_ = 0;                    // of them
   std::vector<ExpertKey> candidates_;        // scratch of choose_victim
+  std::vector<int64_t> n_rows_of_;           // [n_experts], scratch of count
+  int32_t counted_layer_ = -1;               // the last one
   int64_t step_ = 0;
   HintCounts hints_;
   int64_t n_evictions_ = 0;

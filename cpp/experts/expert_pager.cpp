@@ -216,13 +216,18 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
   for (const int32_t expert : experts) {
     const ExpertKey key = cache_.key(layer, expert);
     cache_.use(key);
-    uses_[static_cast<size_t>(key)] += 1.0;
   }
   reuse_.use(layer, experts);
   step_bytes_ += static_cast<int64_t>(experts.size() * layout_.file_bytes(layer));
   std::erase_if(hints_, [&](const Hint& hint) { return cache_.layer_of(hint.key) == layer; });  // too late now
   if (picker_ != nullptr) picker_->record(layer, experts);
   if (tracing_step_) trace_->add(experts);
+}
+
+void ExpertPager::count(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (cache_.count(moe_layer, experts, n_rows)) n_counted_ += n_rows;
+  for (const int32_t expert : experts) uses_[static_cast<size_t>(cache_.key(moe_layer, expert))] += 1.0;
 }
 
 ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> used, std::span<const int32_t> on_device) {
@@ -336,6 +341,7 @@ PagerStats ExpertPager::stats() const {
   stats.n_slots = cache_.n_slots();
   stats.n_resident = n_resident_;
   stats.n_steps = n_steps_;
+  stats.n_rows = n_counted_;
   stats.bytes_read = meter_.total_bytes();
   const ReadCounts read = async_->counts();
   stats.bytes_from_disk = read.disk_bytes;
@@ -382,8 +388,8 @@ ExpertCosts ExpertPager::costs() const {
 std::vector<float> ExpertPager::profile() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<float> rates(uses_.size());
-  const double n_before = options_.profile.empty() ? 0.0 : kProfileSteps;
-  const double n = std::max(1.0, static_cast<double>(n_steps_) + n_before);
+  const double n_before = options_.profile.empty() ? 0.0 : kProfileRows;
+  const double n = std::max(1.0, static_cast<double>(n_counted_) + n_before);
   for (size_t i = 0; i < rates.size(); ++i) {
     const double before = options_.profile.empty() ? 0.0 : options_.profile[i] * n_before;
     rates[i] = static_cast<float>((uses_[i] + before) / n);

@@ -45,10 +45,12 @@ class ExpertPager final : public Residency {
   ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> experts) { return acquire(moe_layer, experts, {}); }
   // The same of all `used` experts but those on a device, which the step uses there.
   ExpertLease acquire(int32_t moe_layer, std::span<const int32_t> used, std::span<const int32_t> on_device);
+  // n rows of the text used these experts of the layer, row by row: what policies and profile() learn from. Told before
+  // acquire() of rows that are sure to stay, and of a draft's when they do; layers in order, as there.
+  void count(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows);
   ExpertLease borrow(int32_t moe_layer, std::span<const int32_t> experts);  // the same of experts that no step uses
   // A device holds the expert, too, or no longer.
   void set_on_device(int32_t moe_layer, int32_t expert, bool on_device);
-
   // The weights of an expert that a lease has handed out and still holds.
   WeightMatrix weights(int64_t moe_layer, int64_t expert, ExpertProjection projection) const {
     const auto e = static_cast<int32_t>(expert);
@@ -59,13 +61,11 @@ class ExpertPager final : public Residency {
     return {s.dtype, memory_[slot] + layout_.piece(layer, e, projection).at, s.rows, s.k, s.row_bytes, scale};
   }
 
-  // These experts, the likeliest first, will probably be needed soon; those of higher priority are read first. Costs nothing but idle time of the disk
-  // and experts that no recent step used; forgotten hints are no error.
+  // These experts, the likeliest first, will probably be needed soon; those of higher priority are read first. Costs
+  // nothing but idle time of the disk and experts that no recent step used; forgotten hints are no error.
   void hint(int32_t moe_layer, std::span<const int32_t> experts, float priority);
-
   // Somebody should guess: there are experts on disk, and guesses have paid of late.
   bool wants_hints() const;
-
   ExpertState state(int32_t moe_layer, int32_t expert) const override;
   // In RAM, whether a device has it or not. From any thread.
   bool is_in_ram(ExpertKey key) const {
@@ -89,7 +89,7 @@ class ExpertPager final : public Residency {
   void record_device_run(int64_t n_experts, int64_t n_rows);
   void set_device_costs(const ExpertCosts& costs);
   ExpertCosts costs() const;
-  // [n_layers * n_experts]: uses per step of each expert so far, with the loaded profile's share; ReuseMeter's shares.
+  // [n_layers * n_experts]: uses per counted row of each expert so far, with the loaded profile's share; ReuseMeter's shares.
   std::vector<float> profile() const;
   std::vector<float> reuse() const;
   // Remembers from now on what each step uses; the trace since then, whole steps only, and stops.
@@ -139,7 +139,6 @@ class ExpertPager final : public Residency {
   void start(std::span<const int32_t> slots);
   void start_demanded();
   void set_state(ExpertKey key, ExpertState state);
-
   static ReadError read_error(const std::exception_ptr& error);
   void record_read(ExpertKey key, const Fill& fill, int64_t end_ns);
   void piece_done(uint64_t ticket, const std::exception_ptr& error);
@@ -188,7 +187,8 @@ class ExpertPager final : public Residency {
   double step_seconds_ = 0.0;
   ExpertCosts device_costs_;  // of them those of a device
   PagerStats counts_;
-  std::vector<double> uses_;  // of each expert
+  std::vector<double> uses_;  // of each expert, by the rows that were counted
+  int64_t n_counted_ = 0;  // of these
   ReuseMeter reuse_;
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;

@@ -8,17 +8,17 @@
 namespace expertree {
 namespace {
 
-std::vector<std::unique_ptr<CachePolicy>> default_policy(const ExpertPager& pager) {
+std::vector<std::unique_ptr<CachePolicy>> policy_of(const ExpertPager& pager) {
   std::vector<std::unique_ptr<CachePolicy>> policies;
-  policies.push_back(
-      make_policy(kDefaultPolicy, {pager.layout().n_layers(), pager.layout().n_experts(), pager.profile(), nullptr}));
+  policies.push_back(make_policy(pager.stats().policy,
+                                 {pager.layout().n_layers(), pager.layout().n_experts(), pager.profile(), nullptr}));
   return policies;
 }
 
 }  // namespace
 
 PlainCache::PlainCache(const ExpertPager& pager)
-    : pager_(pager), n_layers_(pager.layout().n_layers()), cache_(pager.cache_shape(), default_policy(pager)) {
+    : pager_(pager), n_layers_(pager.layout().n_layers()), cache_(pager.cache_shape(), policy_of(pager)) {
   for (int32_t layer = 0; layer < n_layers_; ++layer) {
     for (int32_t expert = 0; expert < pager.layout().n_experts(); ++expert) {
       if (!pager.is_in_ram(cache_.key(layer, expert))) continue;
@@ -39,6 +39,7 @@ int64_t PlainCache::decode(std::span<const int32_t> ids, int64_t n_rows, std::sp
       experts.clear();
       std::ranges::copy_if(used, std::back_inserter(experts),
                            [&](int32_t expert) { return pager_.state(layer, expert) != ExpertState::kOnDevice; });
+      cache_.count(layer, used, 1);
       n_read += std::ssize(simulate_layer(&cache_, layer, experts));
     }
   }

@@ -11,7 +11,7 @@ namespace expertree {
 
 // A pass over a draft reads experts for rows that are given up. Some of them are used later, and plain decoding would
 // have to read them then; others push out what it would still have. So the experts that the kept rows of a pass find
-// missing are not those that plain decoding would miss; this bookkeeping, with the pager's slots and the default policy,
+// missing are not those that plain decoding would miss; this bookkeeping, with the pager's slots and the policy that is on,
 // tells how many these are. Experts on a device count as there. Not thread-safe.
 class PlainCache {
  public:

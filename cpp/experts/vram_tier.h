@@ -46,6 +46,8 @@ class VramTier {
   VramTier& operator=(const VramTier&) = delete;
 
   int64_t max_pairs() const { return plan_.device.max_pairs; }
+  // As ExpertPager::count.
+  void count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows) { cache_.count(layer, experts, n_rows); }
   // Copies hot experts into free slots; `check_stop` may throw.
   void fill(const std::function<void()>& check_stop);
 

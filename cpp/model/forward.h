@@ -118,6 +118,7 @@ class Forward {
   void group_by_expert(const Chunk& chunk);
   void record_rows(const Chunk& chunk) const;
   void record_routing(const Chunk& chunk, int64_t moe_layer) const;
+  void count_uses(const Chunk& chunk, int64_t moe_layer) const;
   ExpertLease ask_for_experts(const Chunk& chunk, int64_t layer, std::span<const int32_t> used,
                               std::span<const int32_t> on_device);
   static std::span<const int32_t> next_wave(const Chunk& chunk, int64_t layer, ExpertLease* lease);

@@ -153,4 +153,24 @@ void Model::forward(std::span<const SequencePass> sequences) {
   forward_->run(sequences);
 }
 
+void Model::count_uses(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows) {
+  experts_->count(moe_layer, experts, n_rows);
+  if (vram_ != nullptr) vram_->count(moe_layer, experts, n_rows);
+}
+
+void Model::keep_rows(std::span<const int32_t> expert_ids, int64_t n_rows, std::span<const int32_t> rows) {
+  if (rows.empty()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t n_used = h_.moe.n_used;
+  std::vector<int32_t> experts;
+  for (int64_t layer = 0; layer < n_moe_layers(); ++layer) {
+    experts.clear();
+    for (const int32_t row : rows) {
+      const auto first = expert_ids.begin() + (layer * n_rows + row) * n_used;
+      experts.insert(experts.end(), first, first + n_used);
+    }
+    count_uses(static_cast<int32_t>(layer), experts, std::ssize(rows));
+  }
+}
+
 }  // namespace expertree

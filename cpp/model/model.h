@@ -58,6 +58,8 @@ struct ForwardRequest {
   const float* inputs = nullptr;
   std::vector<int32_t> tap_layers;  // record every row's residual stream as it enters these layers
   bool last_hidden = false;         // record every row's normalised output of the last layer
+  // Some rows may not stay: all but the first one are counted by keep_rows().
+  bool provisional = false;
   // Experts of a layer that all rows together may use, at least n_used; 0: any. It changes the output (MoE-Spec).
   int64_t most_experts = 0;
   CallRecorders recorders;  // the time line is that of all sequences of the pass
@@ -125,6 +127,8 @@ class Model {
   const std::optional<DeviceUse>& device_use() const { return device_use_; }
   const Products& products() const { return products_; }
   const std::string& vram_note() const { return vram_note_; }
+  // Tells those who keep experts what rows use that are sure to stay (ExpertPager::count).
+  void count_uses(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows);
   // Waits until all experts that have room are in memory, and on the device. `check_stop` may throw.
   void load_experts(const std::function<void()>& check_stop);
 
@@ -149,6 +153,8 @@ class Model {
   // give alone. One call at a time per model; others wait. When it throws, the caller rolls all of the states back.
   void forward(std::span<const SequencePass> sequences);
   void forward(SequenceState& state, const TokenBatch& batch, const ForwardRequest& request, ForwardResult* result);
+  // These rows of a provisional pass stay: the caches learn what they use. expert_ids: [moe layers][n_rows][n_used].
+  void keep_rows(std::span<const int32_t> expert_ids, int64_t n_rows, std::span<const int32_t> rows);
 
  private:
   friend class Forward;

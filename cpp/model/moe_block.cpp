@@ -18,6 +18,7 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
     route(chunk, layer);
     group_by_expert(chunk);
     record_routing(chunk, w.moe_layer);
+    count_uses(chunk, w.moe_layer);
   }
   fit(&outputs_, static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
   std::vector<int32_t> used;
@@ -45,6 +46,19 @@ void Forward::record_routing(const Chunk& chunk, int64_t moe_layer) const {
       rows->route(moe_layer, chosen_.data() + piece.at * h_.moe.n_used, piece.n);
     }
   }
+}
+
+// By rows that are sure to stay.
+void Forward::count_uses(const Chunk& chunk, int64_t moe_layer) const {
+  std::vector<int32_t> experts;
+  int64_t n_rows = 0;
+  for (const Piece& piece : chunk.pieces) {
+    const int64_t n = !piece.request().provisional ? piece.n : piece.begin == 0 ? 1 : 0;
+    const auto first = chosen_.begin() + piece.at * h_.moe.n_used;
+    experts.insert(experts.end(), first, first + n * h_.moe.n_used);
+    n_rows += n;
+  }
+  if (n_rows > 0) m_.count_uses(static_cast<int32_t>(moe_layer), experts, n_rows);
 }
 
 // Begins to read those that are not in memory.

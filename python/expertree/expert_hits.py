@@ -20,8 +20,8 @@ def hit_rate_by_frequency(rates: npt.NDArray[np.float32], steps: float, n_slots:
     the share that has room; with thousands of steps, what the counts say.
 
     Args:
-        rates: uses per step of the experts that share the slots, any shape.
-        steps: how many steps that is counted from.
+        rates: uses per row of text of the experts that share the slots, any shape.
+        steps: how many rows that is counted from.
 
     Returns:
         None: nothing was counted.

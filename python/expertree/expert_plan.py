@@ -157,6 +157,6 @@ def _hit_rate(
         return share
     of_class = [i for i, c in enumerate(classes.class_of_layer) if c == size_class]
     rates = np.concatenate([record.rates[i, : layers[i].n_experts] for i in of_class])
-    by_frequency = hit_rate_by_frequency(rates, record.n_steps, n_slots)
+    by_frequency = hit_rate_by_frequency(rates, record.n_rows, n_slots)
     by_recency = None if record.reuse is None else hit_rate_by_recency(record.reuse[of_class], share)
     return max((rate for rate in (by_frequency, by_recency) if rate is not None), default=share)

@@ -57,31 +57,31 @@ _MEASURED_TOGETHER = (
 )
 
 
-# What a record weighs against the session that goes on from it, in steps; and what one that does not say is taken for.
-PROFILE_STEPS = float(_core.ExpertPager.profile_steps)
+# What a record weighs against the session that goes on from it, in rows; and what one that does not say is taken for.
+PROFILE_ROWS = float(_core.ExpertPager.profile_rows)
 
 
 @dataclass(frozen=True)
 class ExpertRecord:
     """Of each layer's experts, float32 (n_layers, n_experts)."""
 
-    rates: npt.NDArray[np.float32]  # uses per step
+    rates: npt.NDArray[np.float32]  # uses per row of text
     costs: Costs = field(default_factory=Costs)
-    n_steps: float = PROFILE_STEPS  # that rates are worth as a sample
+    n_rows: float = PROFILE_ROWS  # that rates are worth as a sample
     reuse: npt.NDArray[np.float32] | None = None  # shares of uses by how many others of the layer were used since
 
-    def going_on_from(self, earlier: ExpertRecord, n_steps: int) -> ExpertRecord:
-        """The record of a session of n_steps that began with an earlier one; `rates` have it in them already.
+    def going_on_from(self, earlier: ExpertRecord, n_rows: int) -> ExpertRecord:
+        """The record of a session of n_rows that began with an earlier one; `rates` have it in them already.
 
-        A mean of samples of unlike weight is worth fewer steps than it has: (sum of weights)² / sum of their squares.
+        A mean of samples of unlike weight is worth fewer rows than it has: (sum of weights)² / sum of their squares.
         """
-        if n_steps == 0:
+        if n_rows == 0:
             return replace(earlier, rates=self.rates, costs=self.costs.completed_by(earlier.costs))
-        weight = n_steps + PROFILE_STEPS
-        worth = weight**2 / (n_steps + PROFILE_STEPS**2 / max(1.0, earlier.n_steps))
+        weight = n_rows + PROFILE_ROWS
+        worth = weight**2 / (n_rows + PROFILE_ROWS**2 / max(1.0, earlier.n_rows))
         reuse = self.reuse
         if reuse is not None and earlier.reuse is not None:
-            reuse = (n_steps * reuse + np.float32(PROFILE_STEPS) * earlier.reuse) / np.float32(weight)
+            reuse = (n_rows * reuse + np.float32(PROFILE_ROWS) * earlier.reuse) / np.float32(weight)
         return ExpertRecord(self.rates, self.costs.completed_by(earlier.costs), worth, reuse)
 
 
@@ -110,7 +110,7 @@ def save_record(path: str | os.PathLike[str], record: ExpertRecord) -> None:
         "n_layers": record.rates.shape[0],
         "n_experts": record.rates.shape[1],
         **_packed("rates", "crc32", record.rates),
-        "n_steps": record.n_steps,
+        "n_steps": record.n_rows,
         "costs": asdict(record.costs),
     }
     if record.reuse is not None:
@@ -179,8 +179,8 @@ def _parse(body: dict[str, Any]) -> ExpertRecord:
         raise ValueError(f"schema is {str(body['schema'])[:40]!r}")
     rates = _unpacked(body, "rates", "crc32")
     costs = Costs(**{name: float(value) for name, value in body["costs"].items()})
-    n_steps = float(body.get("n_steps", PROFILE_STEPS))
-    if not all(0 <= value < 1e15 for value in (n_steps, *asdict(costs).values())):
+    n_rows = float(body.get("n_steps", PROFILE_ROWS))
+    if not all(0 <= value < 1e15 for value in (n_rows, *asdict(costs).values())):
         raise ValueError("values out of range")
     reuse = _unpacked(body, "reuse", "reuse_crc32") if "reuse" in body else None
-    return ExpertRecord(rates, costs, n_steps, reuse)
+    return ExpertRecord(rates, costs, n_rows, reuse)

@@ -281,10 +281,10 @@ class Model:
             save_record(target, self._record_of(pager))
 
     def _record_of(self, pager: _core.ExpertPager) -> ExpertRecord:
-        n_steps, shape = pager.stats["steps"], (pager.n_layers, pager.n_experts)
+        n_rows, shape = pager.stats["rows"], (pager.n_layers, pager.n_experts)
         rates, reuse = (np.array(values, np.float32).reshape(shape) for values in (pager.profile(), pager.reuse()))
-        record = ExpertRecord(rates, Costs(**pager.costs), n_steps, reuse)
-        return record if self._earlier_record is None else record.going_on_from(self._earlier_record, n_steps)
+        record = ExpertRecord(rates, Costs(**pager.costs), n_rows, reuse)
+        return record if self._earlier_record is None else record.going_on_from(self._earlier_record, n_rows)
 
     # Running it.
 

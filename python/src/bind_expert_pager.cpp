@@ -31,6 +31,7 @@ nb::dict stats_of(const ExpertPager& pager) {
   d["slots"] = s.n_slots;
   d["resident"] = s.n_resident;
   d["steps"] = s.n_steps;
+  d["rows"] = s.n_rows;
   d["uses"] = s.n_uses;
   d["device_hits"] = s.n_device_hits;
   d["device_runs"] = s.n_device_runs;
@@ -137,7 +138,7 @@ void bind_expert_pager(nb::module_& m) {
           "Waits until every expert that has room is in memory.")
       .def("profile", &ExpertPager::profile, "Uses per step, [n_layers * n_experts].")
       .def_prop_ro_static(
-          "profile_steps", [](nb::handle) { return kProfileSteps; }, "What a loaded profile weighs, in steps.")
+          "profile_rows", [](nb::handle) { return kProfileRows; }, "What a loaded profile weighs, in rows.")
       .def("reuse", &ExpertPager::reuse,
            "Shares of each layer's uses by how many others were used since, [n_layers * n_experts].")
       .def("start_trace", &ExpertPager::start_trace)

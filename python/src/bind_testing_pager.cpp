@@ -51,6 +51,12 @@ void bind_cache(nb::module_& m) {
           "n_layers"_a, "n_experts"_a, "class_of_layer"_a, "n_slots"_a, "policy"_a)
       .def("begin_step", &ExpertCache::begin_step)
       .def("use", &ExpertCache::use)
+      .def(
+          "count",
+          [](ExpertCache& cache, int32_t layer, const std::vector<int32_t>& experts, int64_t n_rows) {
+            cache.count(layer, experts, n_rows);
+          },
+          "layer"_a, "experts"_a, "n_rows"_a = 1)
       .def("find", &ExpertCache::find)
       .def("state", &ExpertCache::state)
       .def("key_in", &ExpertCache::key_in)

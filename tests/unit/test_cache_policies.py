@@ -77,6 +77,37 @@ def test_a_profile_makes_layer_lfu_start_warm() -> None:
     assert [misses(r, 3, "lru") for r in (requests[:-2], requests)] == [5, 7]
 
 
+# ---- What is counted
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu-decay", "layer-lfu"])
+def test_what_is_used_but_not_counted_teaches_nothing(policy: str) -> None:
+    cache = cache_of(3, policy)
+    for _ in range(9):
+        cache.begin_step()
+        cache.use(0)
+    use(cache, 1)
+    use(cache, 2)
+    assert use(cache, 5) == 0
+
+
+@pytest.mark.parametrize("policy", ["lfu-decay", "layer-lfu"])
+def test_rows_of_a_pass_count_one_by_one(policy: str) -> None:
+    cache = cache_of(3, policy)
+    cache.count(0, [0, 1, 1, 0, 1, 2, 0], 4)  # 2 in one row of four, 0 and 1 in three
+    assert use(cache, 5) == 2
+    cache.count(0, [5, 5, 5, 5, 1, 1], 4)
+    assert use(cache, 2) == 0
+
+
+def test_old_rows_fade_by_the_rows_after_them() -> None:
+    cache = cache_of(2)
+    cache.count(0, [0] * 40, 40)
+    cache.count(0, [3] * 500, 500)  # nearly eight half-lives
+    cache.count(0, [1] * 4, 4)
+    assert use(cache, 5) == 0
+
+
 # ---- Beside a faster tier
 
 
@@ -90,6 +121,7 @@ def cache_of(n_slots: int, policy: str = "lfu-decay") -> _testing.ExpertCache:
 def use(cache: _testing.ExpertCache, key: int, why: _testing.FillReason = Why.demand) -> int:
     """The key evicted for it, -1 for none, -2 when it got no slot."""
     cache.begin_step()
+    cache.count(0, [key])
     cache.use(key)
     if cache.find(key) >= 0:
         return -1
@@ -120,7 +152,7 @@ def test_an_offer_is_taken_only_if_the_policy_likes_it_better() -> None:
     assert use(cache, 4, Why.offer) == -2
     for _ in range(20):
         cache.begin_step()
-        cache.use(4)
+        cache.count(0, [4])
     cache.begin_step()
     cache.begin_step()
     assert use(cache, 4, Why.offer) in (0, 1)
@@ -261,6 +293,7 @@ def test_hints_are_counted_in_time_late_and_wasted() -> None:
     fill(c, 0, Why.hint)
     late, _ = c.take(1, Why.hint)
     fill(c, 2, Why.hint)
+    c.count(0, [0, 1])
     c.use(0)
     c.use(0)
     c.use(1)

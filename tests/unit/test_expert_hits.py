@@ -48,7 +48,7 @@ def routing(kind: str, n_steps: int) -> _core.RoutingTrace:
 
 def record_of(trace: _core.RoutingTrace, n_steps: int) -> ExpertRecord:
     rates, reuse = (np.array(v, np.float32).reshape(trace.n_layers, trace.n_experts) for v in trace.use(n_steps))
-    return ExpertRecord(rates, n_steps=n_steps, reuse=reuse)
+    return ExpertRecord(rates, n_rows=n_steps, reuse=reuse)
 
 
 def foretold(record: ExpertRecord, share: float) -> float:
@@ -90,7 +90,7 @@ def test_what_each_part_is_for() -> None:
     skewed, local = (record_of(routing(kind, 300), 300) for kind in ("power law", "local"))
     n_slots, share = int(0.25 * N_LAYERS * N_EXPERTS), 0.25
     for record, by_frequency_wins in ((skewed, True), (local, False)):
-        by_frequency = hit_rate_by_frequency(record.rates, record.n_steps, n_slots)
+        by_frequency = hit_rate_by_frequency(record.rates, record.n_rows, n_slots)
         assert record.reuse is not None
         by_recency = hit_rate_by_recency(record.reuse, share)
         assert by_frequency is not None and by_recency is not None

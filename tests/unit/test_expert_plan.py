@@ -60,7 +60,7 @@ def test_predictions_by_hand() -> None:
     rates = np.zeros((4, 10), np.float32)
     rates[:, :3] = 0.6
     rates[:, 3:5] = 0.1
-    hot = predict(LAYERS, 12_000, 2, ExpertRecord(rates, costs, n_steps=10_000))
+    hot = predict(LAYERS, 12_000, 2, ExpertRecord(rates, costs, n_rows=10_000))
     assert hot.hit_rate == pytest.approx(0.9)
     reuse = np.tile(np.array([0.5, 0.4, 0.06, 0.04] + [0] * 6, np.float32), (4, 1))
     assert predict(LAYERS, 12_000, 2, ExpertRecord(rates, costs, 10_000, reuse)).hit_rate == pytest.approx(0.96)

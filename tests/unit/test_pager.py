@@ -412,7 +412,7 @@ def test_a_record_makes_the_next_start_warm(tmp_path: Path, tiny: Tiny, monkeypa
     for layer in range(2):
         used[layer, ids[layer]] = True
     assert ((saved.rates > 0) == used).all()
-    assert saved.n_steps == model.experts["steps"]
+    assert saved.n_rows == model.experts["rows"]
     warm = Model(path, ram=size, record=True)
     warm.load_experts()
     resident = warm._core.experts.states == 2
@@ -436,24 +436,24 @@ def test_a_record_says_how_much_it_saw(tmp_path: Path, tiny: Tiny) -> None:
     path, target = tiny(**SPEC), tmp_path / "r.json"
     model = Model(path, record=target)
     model._core.experts.start_trace()
-    model.generate([1, 2, 3], max_tokens=20, ignore_eos=True)
+    model.generate([1], max_tokens=20, ignore_eos=True)
     rates, reuse = model._core.experts.take_trace().use(100)
     model.save_record()
     first = load_record(target)
     assert first is not None and first.reuse is not None
-    assert first.n_steps == model.experts["steps"] == 20
+    assert first.n_rows == model.experts["rows"] == 20
     np.testing.assert_allclose(first.rates.ravel(), rates, rtol=1e-5)
     np.testing.assert_array_equal(first.reuse.ravel(), np.array(reuse, np.float32))
     Model(path, record=target).save_record()  # nothing was run: nothing more is known
     same = load_record(target)
-    assert same is not None and same.n_steps == first.n_steps
+    assert same is not None and same.n_rows == first.n_rows
     again = Model(path, record=target)
-    again.generate([4, 5], max_tokens=31, ignore_eos=True)
+    again.generate([4], max_tokens=31, ignore_eos=True)
     again.save_record()
     both = load_record(target)
     assert both is not None and both.reuse is not None
-    # 31 steps, and 20 that weigh as 64: between what each says alone and what both would.
-    assert both.n_steps == pytest.approx(95**2 / (31 + 64**2 / 20))
+    # 31 rows, and 20 that weigh as 64: between what each says alone and what both would.
+    assert both.n_rows == pytest.approx(95**2 / (31 + 64**2 / 20))
     np.testing.assert_allclose(both.reuse.sum(axis=1), 1, rtol=1e-5)
     assert np.abs(both.reuse - first.reuse).max() > 0.001
 
@@ -468,7 +468,7 @@ def test_records_of_earlier_versions(tmp_path: Path, tiny: Tiny) -> None:
     target.write_text(json.dumps(body))
     old = load_record(target)
     assert old is not None
-    assert (old.n_steps, old.reuse, old.costs) == (64.0, None, Costs(1e9))
+    assert (old.n_rows, old.reuse, old.costs) == (64.0, None, Costs(1e9))
     model = Model(tiny(**SPEC), record=target)
     model.generate([1, 2, 3], max_tokens=8, ignore_eos=True)
     model.save_record()

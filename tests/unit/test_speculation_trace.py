@@ -84,6 +84,30 @@ def test_a_replay_counts_what_a_run_counts(
     assert sum(row[3] for row in live) > 20 and (select is None or sum(row[0] for row in live) > len(live))
 
 
+@pytest.mark.parametrize("select", ["all", "chain:3", "residency"])
+@pytest.mark.parametrize("draft", [DRAFT, Draft("ngram", "token-table")], ids=["scripted", "ngram"])
+def test_policies_learn_from_the_rows_that_stay(
+    select: str, draft: Draft, tiny: Callable[..., Path], load_tiny: Loader
+) -> None:
+    """However much was drafted in vain: they know what they would know after plain decoding."""
+    truth = true_text(load_tiny(SHAPE, ram="all"), draft, PROMPT, N_TOKENS, ())
+    learned = []
+    for drafting in ({}, {"draft": draft.drafter(truth), "select": select, "predict": draft.predict}):
+        model = paged_without_guesses(tiny(**SHAPE), 11)
+        session = model.session(**drafting)
+        # All rows of the prompt through all layers, as drafting asks of it.
+        session.evaluate(PROMPT)
+        session.commit(range(len(PROMPT)))
+        n_rows = 0
+        while len(session) < len(PROMPT) + N_TOKENS:
+            step = session.step(max_tokens=len(PROMPT) + N_TOKENS - len(session))
+            assert step is not None
+            n_rows += max(1, step.cost.rows)
+        learned.append((model.experts["rows"], model._core.experts.profile()))
+    assert learned[0] == learned[1]
+    assert learned[0][0] == len(PROMPT) + N_TOKENS - 1 < n_rows
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_recording_is_the_plain_text(temperature: float, load_tiny: Loader) -> None:
     model = load_tiny(SHAPE, ram="all")

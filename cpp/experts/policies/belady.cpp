@@ -24,8 +24,8 @@ class Belady final : public CachePolicy {
     }
   }
 
-  void begin_step() override { ++step_; }
-  void use(ExpertKey key) override { now_ = step_ * n_layers_ + key / n_experts_; }
+  void begin_rows(int64_t) override { ++step_; }  // the trace's steps
+  void use(ExpertKey key, int64_t) override { now_ = step_ * n_layers_ + key / n_experts_; }
 
   size_t victim(std::span<const ExpertKey> keys) override {
     size_t best = 0;

@@ -9,7 +9,7 @@
 namespace expertree {
 namespace {
 
-constexpr double kLayerHalfLifeSteps = 96.0;
+constexpr double kLayerHalfLifeRows = 96.0;
 
 class LayerLfu final : public CachePolicy {
  public:
@@ -18,12 +18,13 @@ class LayerLfu final : public CachePolicy {
         n_layers_(context.n_layers),
         count_(static_cast<size_t>(context.n_layers * context.n_experts), 0.0),
         runs_(static_cast<size_t>(context.n_layers), 0.0) {
-    for (size_t i = 0; i < context.profile.size(); ++i) count_[i] = context.profile[i] * kProfileSteps;
-    if (!context.profile.empty()) runs_.assign(runs_.size(), kProfileSteps);
+    for (size_t i = 0; i < context.profile.size(); ++i) count_[i] = context.profile[i] * kProfileRows;
+    if (!context.profile.empty()) runs_.assign(runs_.size(), kProfileRows);
   }
 
-  void begin_step() override {
-    weight_ *= std::exp2(1.0 / kLayerHalfLifeSteps);
+  void begin_rows(int64_t n_rows) override {
+    weight_ *= std::exp2(static_cast<double>(n_rows) / kLayerHalfLifeRows);
+    n_rows_ = static_cast<double>(n_rows);
     layer_ = -1;
     if (weight_ < 1e100) return;
     for (double& count : count_) count /= weight_;
@@ -31,13 +32,13 @@ class LayerLfu final : public CachePolicy {
     weight_ = 1.0;
   }
 
-  void use(ExpertKey key) override {
+  void use(ExpertKey key, int64_t n_rows) override {
     const int32_t layer = key / n_experts_;
     if (layer != layer_) {  // experts of one layer come together
       layer_ = layer;
-      runs_[static_cast<size_t>(layer)] += weight_;
+      runs_[static_cast<size_t>(layer)] += weight_ * n_rows_;
     }
-    count_[static_cast<size_t>(key)] += weight_;
+    count_[static_cast<size_t>(key)] += weight_ * static_cast<double>(n_rows);
   }
 
   size_t victim(std::span<const ExpertKey> keys) override {
@@ -62,8 +63,9 @@ class LayerLfu final : public CachePolicy {
   int32_t n_experts_;
   int32_t n_layers_;
   std::vector<double> count_;  // [n_layers * n_experts], decayed uses
-  std::vector<double> runs_;  // [n_layers], decayed steps
+  std::vector<double> runs_;  // [n_layers], decayed rows
   double weight_ = 1.0;  // of a use now
+  double n_rows_ = 1.0;  // that the text goes on by
   int32_t layer_ = -1;  // that runs
 };
 

@@ -1,4 +1,4 @@
-// Least frequently used, with counts that halve every kHalfLifeSteps; among equals the least recently used goes.
+// Least frequently used, with counts that halve every kHalfLifeRows; among equals the least recently used goes.
 #include <cmath>
 #include <vector>
 
@@ -8,22 +8,22 @@ namespace expertree {
 namespace {
 
 // A topic lasts tens of tokens; much shorter and the count is noise.
-constexpr double kHalfLifeSteps = 64.0;
+constexpr double kHalfLifeRows = 64.0;
 
 class LfuDecay final : public CachePolicy {
  public:
   explicit LfuDecay(const PolicyContext& context) : uses_(static_cast<size_t>(context.n_layers * context.n_experts)) {}
 
-  void begin_step() override {
-    weight_ *= std::exp2(1.0 / kHalfLifeSteps);  // of a use now: old counts shrink against it
+  void begin_rows(int64_t n_rows) override {
+    weight_ *= std::exp2(static_cast<double>(n_rows) / kHalfLifeRows);  // of a use now: old counts shrink against it
     if (weight_ < 1e100) return;
     for (Use& use : uses_) use.count /= weight_;
     weight_ = 1.0;
   }
 
-  void use(ExpertKey key) override {
+  void use(ExpertKey key, int64_t n_rows) override {
     Use& use = uses_[static_cast<size_t>(key)];
-    use.count += weight_;
+    use.count += weight_ * static_cast<double>(n_rows);
     use.last = ++now_;
   }
 

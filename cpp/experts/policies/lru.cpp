@@ -13,7 +13,7 @@ class Lru final : public CachePolicy {
   explicit Lru(const PolicyContext& context)
       : last_use_(static_cast<size_t>(context.n_layers * context.n_experts), 0) {}
 
-  void use(ExpertKey key) override { last_use_[static_cast<size_t>(key)] = ++now_; }
+  void use(ExpertKey key, int64_t) override { last_use_[static_cast<size_t>(key)] = ++now_; }
 
   size_t victim(std::span<const ExpertKey> keys) override {
     const auto oldest = std::min_element(keys.begin(), keys.end(), [this](ExpertKey a, ExpertKey b) {

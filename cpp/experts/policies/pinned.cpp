@@ -11,7 +11,7 @@ class Pinned final : public CachePolicy {
  public:
   explicit Pinned(const PolicyContext& context) : rate_(context.profile), last_use_(context.profile.size(), 0) {}
 
-  void use(ExpertKey key) override { last_use_[static_cast<size_t>(key)] = ++now_; }
+  void use(ExpertKey key, int64_t) override { last_use_[static_cast<size_t>(key)] = ++now_; }
 
   size_t victim(std::span<const ExpertKey> keys) override {
     size_t best = 0;
