@@ -189,6 +189,7 @@ class ExpertPager final : public Residency {
   PagerStats counts_;
   std::vector<double> uses_;  // of each expert, by the rows that were counted
   int64_t n_counted_ = 0;  // of these
+  std::vector<int64_t> counted_of_layer_;  // of a prompt fewer go through the last one
   ReuseMeter reuse_;
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;
