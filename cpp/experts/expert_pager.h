@@ -157,7 +157,6 @@ class ExpertPager final : public Residency {
   std::vector<std::byte*> memory_;  // of each slot
   std::vector<std::atomic<ExpertState>> states_;  // [n_layers * n_experts], devices left out
   std::vector<std::atomic<bool>> on_device_;  // [n_layers * n_experts]
-
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a read ended, or slots came free
   std::vector<std::string> policy_names_;  // of the cache's policies
