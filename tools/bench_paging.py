@@ -2,7 +2,7 @@
 """Speed of a model that is larger than the memory it may use, beside the disk's and on request beside llama.cpp's.
 
     python tools/bench_paging.py MODEL [--cap SIZE ...] [--peer LLAMA_BENCH] [--tokens N] [--prefill N] [--json]
-                                 [--read-ahead KIB ...] [--load-mode MODE ...] [--ram SIZE] [--rounds N]
+                                 [--read-ahead KIB ...] [--load-mode MODE ...] [--ram SIZE] [--rounds N] [--record]
 
 Needs root, for it makes a memory control group, version 1 or 2, whichever the machine has, and runs each program in it.
 By hand that is
@@ -24,7 +24,8 @@ in the same run before and after each of our programs: direct reads of whole pro
 a time as the pager has under way. missed: bytes of experts that were not in memory when a step first wanted them, per
 token; share: missed bytes over the time, of the probe's rate. bound: tokens/s if the disk were busy with missed bytes
 alone. With --peer each of its configurations runs in turn under the same cap: a read-ahead of the block device (where
-it may be set; it is put back) and --load-mode mmap or none. Its bytes per token include loading.
+it may be set; it is put back) and --load-mode mmap or none. Its bytes per token include loading. With --record what
+`expertree inspect MODEL --ram SIZE` foretells can be compared with what the next run measures.
 """
 
 import argparse
@@ -213,6 +214,7 @@ def worker(arguments):
     """Runs inside the group and prints one JSON object."""
     import numpy as np
     from expertree import Model
+    from expertree.expert_record import record_path
 
     model = Model(arguments.model, ram=arguments.ram, threads=arguments.threads, n_ctx=arguments.context)
     rng = np.random.default_rng(arguments.seed)
@@ -240,6 +242,8 @@ def worker(arguments):
         model.load_experts()
         decode(arguments.tokens // 2)  # slots hold what steps chose, not what lies first in the file
         measure("warm", arguments.tokens, lambda: decode(arguments.tokens))
+        if arguments.record:
+            model.save_record(record_path(arguments.model))
     else:
         for name in ("prefill", "prefill again"):
             prompt = rng.integers(0, model.n_vocab, arguments.prefill).tolist()
@@ -265,6 +269,7 @@ def ours(arguments, cap, kind, probes):
     probes.append(probe_disk(arguments.model, arguments.pieces))
     command = [sys.executable, __file__, arguments.model, "--worker", kind, "--ram", arguments.ram]
     command += ["--tokens", arguments.tokens, "--prefill", arguments.prefill, "--context", arguments.context]
+    command += ["--record"] * arguments.record
     command += ["--threads", arguments.threads, "--seed", arguments.seed, "--started"]
     out, usage = run(command, cap)
     probes.append(probe_disk(arguments.model, arguments.pieces))
@@ -391,6 +396,7 @@ def main():
     parser.add_argument("--peer-repeats", type=int, default=1, help="2: the second one is warm")
     parser.add_argument("--read-ahead", action="append", type=int, metavar="KIB", help="default: as it is")
     parser.add_argument("--load-mode", action="append", choices=("mmap", "none"))
+    parser.add_argument("--record", action="store_true", help="leave what decoding used to `expertree inspect`")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", choices=("decode", "prefill"), help=argparse.SUPPRESS)
     parser.add_argument("--started", type=float, help=argparse.SUPPRESS)

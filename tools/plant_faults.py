@@ -48,6 +48,7 @@ JOINT = "tests/equivalence/test_joint_steps.py"
 DRAFTING = "tests/unit/test_drafting.py"
 RECURRENT = "tests/unit/test_recurrent_state.py"
 HYBRID = "tests/unit/test_hybrid_variants.py"
+VARIANTS = "tests/golden/test_variants.py"
 MTP = "tests/unit/test_mtp.py"
 MOESPEC = "tests/unit/test_moespec.py"
 TRACE = "tests/unit/test_speculation_trace.py"
@@ -338,6 +339,13 @@ FAULTS = [Fault(*row) for row in (
      "RopeStyle::kConsecutive", "RopeStyle::kSplitHalf", (GOLDEN,)),
     ("architecture", "the final norm has no weight", FORWARD,
      "norm(inputs, m_.weights_.output_norm,", "norm(inputs, weights(0).ffn_norm,", (GOLDEN,)),
+    ("architecture", "a dense part's biases are left out", "cpp/model/feed_forward_block.cpp",
+     "{w.up, up_.data(), n_ff, data_or_null(w.up_bias)}", "{w.up, up_.data(), n_ff}", (VARIANTS,)),
+    ("architecture", "the gates of queries lose their scale", "cpp/model/arch/attention_weights.cpp",
+     "w->gate = both.rows_from(n_q, both.rows - n_q);",
+     "w->gate = both.rows_from(n_q, both.rows - n_q);\n  w->gate.scale = 1.0f;", (VARIANTS,)),
+    ("architecture", "Grok's own magnitude holds with YaRN, too", "cpp/model/arch/grok.cpp",
+     "if (!on) h->rope_magnitude", "h->rope_magnitude", (VARIANTS,)),
     ("architecture", "olmoe normalises q and k head by head", "cpp/model/arch/olmoe.cpp",
      "QkNorm::kWholeProjection", "QkNorm::kPerHead", (GOLDEN,)),
     # Recurrent layers.

@@ -104,8 +104,8 @@ void ReplayMemory::keep(const ExpertSets& sets, std::span<const int64_t> rows) {
   for (int32_t layer = 0; layer < sets.n_layers; ++layer) count(sets, layer, rows);
 }
 
-ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure,
-                                size_t n_last_layer) {
+ReplayedPass ReplayMemory::run(const ExpertSets& sets, std::span<const int64_t> rows,
+                               std::span<const int64_t> last_layer, size_t n_sure) {
   ReplayedPass pass;
   const auto n_rows = std::min(rows.size(), machine_.base_seconds.size());
   pass.seconds = machine_.base_seconds[n_rows - 1];
@@ -116,8 +116,8 @@ ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t>
   for (int32_t layer = 0; layer < sets.n_layers; ++layer) {
     const auto l = static_cast<size_t>(layer);
     std::fill(rows_of.begin(), rows_of.end(), 0);
-    const auto here = rows.last(layer + 1 == sets.n_layers ? n_last_layer : rows.size());
-    for (const int64_t row : here) {
+    const std::span<const int64_t> layer_rows = layer + 1 == sets.n_layers ? last_layer : rows;
+    for (const int64_t row : layer_rows) {
       for (const int32_t expert : sets.of(row, layer)) ++rows_of[static_cast<size_t>(expert)];
     }
     used.clear();
@@ -129,7 +129,7 @@ ReplayedPass ReplayMemory::pass(const ExpertSets& sets, std::span<const int64_t>
       const double size = mean_bytes_ > 0.0 ? machine_.expert_bytes[l] / mean_bytes_ : 1.0;
       run += machine_.run_base_seconds * size + machine_.run_row_seconds * static_cast<double>(n);
     }
-    count(sets, layer, here.first(std::min(n_sure, here.size())));
+    count(sets, layer, layer_rows.first(std::min(n_sure, layer_rows.size())));
     const std::vector<int32_t> fetched = simulate_layer(&here_, layer, used);
     const auto n_from_disk = static_cast<int64_t>(behind_ ? simulate_layer(&*behind_, layer, fetched).size() : 0);
     const auto n_fetched = static_cast<int64_t>(fetched.size());

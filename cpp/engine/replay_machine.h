@@ -51,15 +51,17 @@ class ReplayMemory {
   double fetch_seconds(int32_t layer, int32_t expert) const;
   // Experts that these rows of the sets use and that are not where experts run, each once.
   int64_t missing(const ExpertSets& sets, std::span<const int64_t> rows) const;
-  // One pass of these rows of the sets, of which the first n_sure are sure to stay; keep() tells of others.
-  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure) {
-    return pass(sets, rows, n_sure, rows.size());
-  }
-  // The same, where only the last n_last_layer rows go through the last layer.
-  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows, size_t n_sure, size_t n_last_layer);
+  // One pass of a tree's rows of the sets, of which the first one is sure to stay; keep() tells of others.
+  ReplayedPass pass(const ExpertSets& sets, std::span<const int64_t> rows) { return run(sets, rows, rows, 1); }
   void keep(const ExpertSets& sets, std::span<const int64_t> rows);
+  // One of a prompt's rows, all of which stay and some of which go through the last layer.
+  void prompt(const ExpertSets& sets, std::span<const int64_t> rows, std::span<const int64_t> last_layer) {
+    run(sets, rows, last_layer, rows.size());
+  }
 
  private:
+  ReplayedPass run(const ExpertSets& sets, std::span<const int64_t> rows, std::span<const int64_t> last_layer,
+                   size_t n_sure);
   void count(const ExpertSets& sets, int32_t layer, std::span<const int64_t> rows);
 
   const ReplayMachine& machine_;

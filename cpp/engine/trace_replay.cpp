@@ -95,7 +95,7 @@ class Replay {
       std::vector<int64_t> rows(static_cast<size_t>(std::min(kPromptPiece, n - begin)));
       std::iota(rows.begin(), rows.end(), begin);
       const size_t n_last = !plain ? rows.size() : begin + kPromptPiece >= n ? 1 : 0;
-      memory->pass(run.prompt, rows, rows.size(), n_last);
+      memory->prompt(run.prompt, rows, std::span(rows).last(n_last));
     }
   }
 
@@ -111,7 +111,7 @@ class Replay {
         // The first nodes are a tree of their own: parents come before their children.
         std::vector<int32_t> nodes(static_cast<size_t>(n - 1));
         std::iota(nodes.begin(), nodes.end(), 0);
-        record(memory.pass(position.routed, rows_of(nodes), 1), position.routed, n, 0.0, &cost);
+        record(memory.pass(position.routed, rows_of(nodes)), position.routed, n, 0.0, &cost);
       }
     }
     profile_ = cost.learned().profile();
@@ -150,9 +150,9 @@ class Replay {
     step.n_accepted = std::ssize(path.accepted);
     const auto misses = static_cast<double>(memory_.missing(position.routed, rows_of(selected)));
     for (const int64_t row : rows_of(path.accepted)) {
-      step.plain_misses += static_cast<double>(plain_.pass(position.routed, std::span(&row, 1), 1).n_fetched);
+      step.plain_misses += static_cast<double>(plain_.pass(position.routed, std::span(&row, 1)).n_fetched);
     }
-    step.pass = memory_.pass(position.routed, rows_of(selected), 1);
+    step.pass = memory_.pass(position.routed, rows_of(selected));
     const std::vector<int64_t> kept = rows_of(path.accepted);
     memory_.keep(position.routed, std::span(kept).subspan(1));
     if (tree.size() > 0) cost->learned().record_draft(step.draft_seconds);

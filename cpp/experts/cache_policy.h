@@ -21,7 +21,9 @@ class CachePolicy {
   // The text goes on by n rows (tokens). Only rows that stay are counted: what a draft looked at in vain says little
   // about what is needed next.
   virtual void begin_rows(int64_t) {}
-  // n of these rows use the expert; told once per expert, in layer order.
+  // So many of them go through this layer; those of a prompt that nobody asks about leave out the last one.
+  virtual void begin_layer(int32_t, int64_t) {}
+  // n of these use the expert; told once per expert, in layer order.
   virtual void use(ExpertKey key, int64_t n_rows) = 0;
   // The index of the one to give up. `keys` is not empty; none of them is in use.
   virtual size_t victim(std::span<const ExpertKey> keys) = 0;

@@ -23,19 +23,19 @@ ExpertCache::ExpertCache(Shape shape, std::vector<std::unique_ptr<CachePolicy>> 
   covered_.assign(slot_of_.size(), false);
 }
 
-bool ExpertCache::count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows) {
+void ExpertCache::count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows) {
   const bool begins = layer <= counted_layer_ || counted_layer_ < 0;
   counted_layer_ = layer;
   n_rows_of_.assign(static_cast<size_t>(shape_.n_experts), 0);
   for (const int32_t expert : experts) ++n_rows_of_[static_cast<size_t>(expert)];
   for (const auto& policy : policies_) {
     if (begins) policy->begin_rows(n_rows);
+    policy->begin_layer(layer, n_rows);
     for (int32_t expert = 0; expert < shape_.n_experts; ++expert) {
       const int64_t n = n_rows_of_[static_cast<size_t>(expert)];
       if (n > 0) policy->use(key(layer, expert), n);
     }
   }
-  return begins;
 }
 
 void ExpertCache::use(ExpertKey key) {

@@ -65,9 +65,9 @@ class ExpertCache {
   void begin_step() { ++step_; }
   // This step needs the expert: told once per step and expert, in layer order.
   void use(ExpertKey key);
-  // n rows of the text use these experts of the layer, row by row: what the policies learn from. True: new rows begin,
-  // for the layer is not after the last one.
-  bool count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows);
+  // n rows of the text use these experts of the layer, row by row: what the policies learn from. A layer that is not
+  // after the last one begins with new rows.
+  void count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows);
 
   struct Taken {
     int32_t slot = -1;         // now filling with the key; -1: there is none to be had at present

@@ -226,8 +226,8 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
 
 void ExpertPager::count(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (cache_.count(moe_layer, experts, n_rows)) n_counted_ += n_rows;
-  counted_of_layer_[static_cast<size_t>(moe_layer)] += n_rows;
+  cache_.count(moe_layer, experts, n_rows);
+  n_counted_[static_cast<size_t>(moe_layer)] += n_rows;
   for (const int32_t expert : experts) uses_[static_cast<size_t>(cache_.key(moe_layer, expert))] += 1.0;
 }
 
@@ -342,7 +342,7 @@ PagerStats ExpertPager::stats() const {
   stats.n_slots = cache_.n_slots();
   stats.n_resident = n_resident_;
   stats.n_steps = n_steps_;
-  stats.n_rows = n_counted_;
+  stats.n_rows = n_counted_.front();
   stats.bytes_read = meter_.total_bytes();
   const ReadCounts read = async_->counts();
   stats.bytes_from_disk = read.disk_bytes;
@@ -392,7 +392,7 @@ std::vector<float> ExpertPager::profile() const {
   const double n_before = options_.profile.empty() ? 0.0 : kProfileRows;
   for (size_t i = 0; i < rates.size(); ++i) {
     const auto layer = static_cast<size_t>(cache_.layer_of(static_cast<ExpertKey>(i)));
-    const double n = std::max(1.0, static_cast<double>(counted_of_layer_[layer]) + n_before);
+    const double n = std::max(1.0, static_cast<double>(n_counted_[layer]) + n_before);
     const double before = options_.profile.empty() ? 0.0 : options_.profile[i] * n_before;
     rates[i] = static_cast<float>((uses_[i] + before) / n);
   }

@@ -157,6 +157,7 @@ class ExpertPager final : public Residency {
   std::vector<std::byte*> memory_;  // of each slot
   std::vector<std::atomic<ExpertState>> states_;  // [n_layers * n_experts], devices left out
   std::vector<std::atomic<bool>> on_device_;  // [n_layers * n_experts]
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a read ended, or slots came free
   std::vector<std::string> policy_names_;  // of the cache's policies
@@ -187,8 +188,7 @@ class ExpertPager final : public Residency {
   ExpertCosts device_costs_;  // of them those of a device
   PagerStats counts_;
   std::vector<double> uses_;  // of each expert, by the rows that were counted
-  int64_t n_counted_ = 0;  // of these
-  std::vector<int64_t> counted_of_layer_;  // of a prompt fewer go through the last one
+  std::vector<int64_t> n_counted_;  // of these, by layer
   ReuseMeter reuse_;
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;

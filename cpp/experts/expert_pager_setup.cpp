@@ -53,7 +53,7 @@ ExpertPager::ExpertPager(const ExpertIndex& index, std::shared_ptr<const GgufRea
       cache_(make_cache()),
       fills_(static_cast<size_t>(cache_.n_slots())),
       uses_(states_.size(), 0.0),
-      counted_of_layer_(static_cast<size_t>(layout_.n_layers()), 0),
+      n_counted_(static_cast<size_t>(layout_.n_layers()), 0),
       reuse_(experts_of_layers(layout_)) {
   index_shapes(index);
   place_slots();

@@ -27,7 +27,7 @@ struct PagerStats {
   int64_t n_slots = 0;
   int64_t n_resident = 0;
   int64_t n_steps = 0;
-  int64_t n_rows = 0;  // of the text, that were counted
+  int64_t n_rows = 0;  // of the text, that were counted in the first layer
   int64_t n_uses = 0;             // experts that steps needed: device hits + hits + late + misses
   int64_t n_device_hits = 0;      // on a device when asked for
   int64_t n_device_runs = 0;      // experts that ran there, these and others

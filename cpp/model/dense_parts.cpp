@@ -38,7 +38,9 @@ DensePart mixer_part(const HyperParameters& h, const LayerWeights& w, int64_t la
   return part;
 }
 
+// One with biases stays on the CPU: the part has no matrices.
 DensePart unit_part(Kind kind, const FeedForwardWeights& w, int64_t layer) {
+  if (w.biased()) return {kind, layer, {}};
   return {kind, layer, {{&w.gate}, {&w.up}, {&w.down}}};
 }
 

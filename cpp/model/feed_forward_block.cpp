@@ -30,10 +30,11 @@ void Forward::feed_forward(const FeedForwardWeights& w, int64_t n_ff) {
   if (products_.begin_feed_forward(w, normed_)) return products_.end_feed_forward(output_.data());
   fit(&gate_, static_cast<size_t>(n * n_ff));
   fit(&up_, static_cast<size_t>(n * n_ff));
-  const CpuBackend::Product in[] = {{w.gate, gate_.data(), n_ff}, {w.up, up_.data(), n_ff}};
+  const CpuBackend::Product in[] = {{w.gate, gate_.data(), n_ff, data_or_null(w.gate_bias)},
+                                    {w.up, up_.data(), n_ff, data_or_null(w.up_bias)}};
   backend_.matmul(normed_, in);
   gated_unit(n, n_ff);
-  const CpuBackend::Product out[] = {{w.down, output_.data(), h_.n_embd}};
+  const CpuBackend::Product out[] = {{w.down, output_.data(), h_.n_embd, data_or_null(w.down_bias)}};
   backend_.matmul(hidden_, out);
 }
 

@@ -176,7 +176,7 @@ struct HyperParameters {
   RecurrentParameters recurrent;
 
   bool layer_norm = false;  // norms of the residual stream take the mean off first; rms_eps is theirs
-  bool norm_biases = false;  // norms of the residual stream, and the output matrix, have biases
+  bool norm_biases = false;  // norms of the residual stream, and the output matrix, have biases (any output may)
   const char* output_norm = "output_norm";  // tensor of the norm behind the last layer
   const char* ffn_norm = "ffn_norm";  // tensor of the norm before the feed-forward part
   const char* post_attention_norm = nullptr;  // tensor of the norm behind attention; nullptr: none

@@ -55,6 +55,10 @@ struct ShortConvWeights {
 
 struct FeedForwardWeights {
   WeightMatrix gate, up, down;
+  FloatVector gate_bias, up_bias;  // [n_ff]
+  FloatVector down_bias;           // [n_embd]
+
+  bool biased() const { return !gate_bias.empty() || !up_bias.empty() || !down_bias.empty(); }
 };
 
 struct MoeWeights {

@@ -23,7 +23,9 @@ struct WeightMatrix {
 
   bool present() const { return data != nullptr; }
   // The n rows from `first` on.
-  WeightMatrix rows_from(int64_t first, int64_t n) const { return {dtype, data + first * row_bytes, n, k, row_bytes}; }
+  WeightMatrix rows_from(int64_t first, int64_t n) const {
+    return {dtype, data + first * row_bytes, n, k, row_bytes, scale};
+  }
 };
 
 }  // namespace expertree

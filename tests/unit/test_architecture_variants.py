@@ -9,6 +9,7 @@ import expertree
 import numpy as np
 import pytest
 from recorded_model import FOLDER, RecordedModel
+from tiny_model import TinyModel
 
 TOKENS = np.random.default_rng(23).integers(0, 96, 40).tolist()
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -77,3 +78,51 @@ def test_a_missing_tensor_is_named(name: str, missing: str, tmp_path: Path) -> N
     path = RecordedModel(name, names={missing: "x" + missing}).write(tmp_path / "m.gguf")
     with pytest.raises(expertree.ModelFormatError, match=missing):
         load(path)
+
+
+def test_attention_to_later_positions_is_refused(tmp_path: Path) -> None:
+    spec = TinyModel(arch="qwen3moe", keys={"qwen3moe.attention.causal": False})
+    with pytest.raises(expertree.UnsupportedError, match=r"attention\.causal"):
+        load(spec.write(tmp_path / "m.gguf"))
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-f32", "gemma3", "llama4", "smallthinker", "mimo2", "exaone-moe"])
+@pytest.mark.parametrize("key", ["attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"])
+def test_windowed_heads_of_another_size_are_refused(name: str, key: str, tmp_path: Path) -> None:
+    arch = name.removesuffix("-f32")
+    path = RecordedModel(name, keys={f"{arch}.{key}": 4}).write(tmp_path / "m.gguf")
+    with pytest.raises(expertree.UnsupportedError, match=key):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3moe", "qwen35moe"])
+def test_the_output_may_have_a_scale_and_a_bias(name: str, tmp_path: Path) -> None:
+    plain = load(TinyModel(arch=name).write(tmp_path / "plain.gguf")).logits(TOKENS)
+    scaled = TinyModel(arch=name, tensors={"output.scale": np.array([0.5], np.float32)})
+    assert (load(scaled.write(tmp_path / "scaled.gguf")).logits(TOKENS) == plain * np.float32(0.5)).all()
+    bias = np.arange(96, dtype=np.float32)
+    biased = TinyModel(arch=name, tensors={"output.bias": bias})
+    assert (load(biased.write(tmp_path / "biased.gguf")).logits(TOKENS) == plain + bias).all()
+
+
+@pytest.mark.parametrize(
+    ("arch", "matrix"),
+    [("qwen35moe", "attn_q"), ("qwen35", "attn_q"), ("qwen3moe", "attn_qkv"), ("llama", "attn_qkv")],
+)
+def test_parts_of_a_matrix_keep_its_scale(arch: str, matrix: str, tmp_path: Path) -> None:
+    """Files with scales: one of a fused projection, or of queries with their gates, holds for all its parts."""
+    names = [f"blk.{i}.{matrix}" for i in range(2)]
+    weights = TinyModel(arch=arch).float_tensors()
+    changed: dict[str, np.ndarray | None] = {}
+    for name in names:
+        parts = [name.replace("attn_qkv", part) + ".weight" for part in ("attn_q", "attn_k", "attn_v")]
+        if matrix == "attn_qkv":
+            weights[name + ".weight"] = np.concatenate([weights[part] for part in parts])
+            changed |= {part: None for part in parts}
+    present = [name for name in names if name + ".weight" in weights]
+    halved = {name + ".weight": weights[name + ".weight"] * np.float32(0.5) for name in present}
+    scaled: dict[str, np.ndarray | None] = {name + ".weight": weights[name + ".weight"] for name in present}
+    scaled |= {name + ".scale": np.array([0.5], np.float32) for name in present}
+    expected = load(TinyModel(arch=arch, tensors={**changed, **halved}).write(tmp_path / "halved.gguf")).logits(TOKENS)
+    got = load(TinyModel(arch=arch, tensors={**changed, **scaled}).write(tmp_path / "scaled.gguf")).logits(TOKENS)
+    assert present and (got == expected).all()

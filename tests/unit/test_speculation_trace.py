@@ -95,8 +95,7 @@ def test_policies_learn_from_the_rows_that_stay(
     for drafting in ({}, {"draft": draft.drafter(truth), "select": select, "predict": draft.predict}):
         model = paged_without_guesses(tiny(**SHAPE), 11)
         session = model.session(**drafting)
-        # All rows of the prompt through all layers, as drafting asks of it.
-        session.evaluate(PROMPT)
+        session.evaluate(PROMPT)  # all rows through all layers, as drafting asks of a prompt
         session.commit(range(len(PROMPT)))
         n_rows = 0
         while len(session) < len(PROMPT) + N_TOKENS:

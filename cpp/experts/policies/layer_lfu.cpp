@@ -24,7 +24,6 @@ class LayerLfu final : public CachePolicy {
 
   void begin_rows(int64_t n_rows) override {
     weight_ *= std::exp2(static_cast<double>(n_rows) / kLayerHalfLifeRows);
-    n_rows_ = static_cast<double>(n_rows);
     layer_ = -1;
     if (weight_ < 1e100) return;
     for (double& count : count_) count /= weight_;
@@ -32,12 +31,12 @@ class LayerLfu final : public CachePolicy {
     weight_ = 1.0;
   }
 
+  void begin_layer(int32_t layer, int64_t n_rows) override {
+    layer_ = layer;
+    runs_[static_cast<size_t>(layer)] += weight_ * static_cast<double>(n_rows);
+  }
+
   void use(ExpertKey key, int64_t n_rows) override {
-    const int32_t layer = key / n_experts_;
-    if (layer != layer_) {  // experts of one layer come together
-      layer_ = layer;
-      runs_[static_cast<size_t>(layer)] += weight_ * n_rows_;
-    }
     count_[static_cast<size_t>(key)] += weight_ * static_cast<double>(n_rows);
   }
 
@@ -65,7 +64,6 @@ class LayerLfu final : public CachePolicy {
   std::vector<double> count_;  // [n_layers * n_experts], decayed uses
   std::vector<double> runs_;  // [n_layers], decayed rows
   double weight_ = 1.0;  // of a use now
-  double n_rows_ = 1.0;  // that the text goes on by
   int32_t layer_ = -1;  // that runs
 };
 

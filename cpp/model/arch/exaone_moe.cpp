@@ -14,6 +14,7 @@ const Architecture kExaoneMoe = {
           h->window = Window::kSliding;
           h->n_window = keys.require_int("attention.sliding_window");
           read_window_layers(keys, 4, false, h);
+          refuse_windowed_sizes(keys, *h);
           h->rope_frequency_scale_windowed = h->rope_frequency_scale;
           for (LayerParameters& layer : h->layers) layer.has_rope = layer.windowed;
           read_experts(keys, h);

@@ -17,6 +17,7 @@ const Architecture kGemma3 = {
           if (h->n_window > 0) {
             h->window = Window::kSliding;
             read_window_layers(keys, 6, false, h);
+            refuse_windowed_sizes(keys, *h);
             read_windowed_rope(keys, 10000.0, WindowedScale::kOne, h);
           }
           // The 27B model divides by the square root of width / heads instead of the head size.

@@ -21,6 +21,7 @@ void read_windowed_heads(const ArchKeys& keys, HyperParameters* h) {
   if (h->head_dim_k != h->head_dim_v || key_length != value_length) {
     keys.refuse_value("attention.value_length", h->head_dim_v, "the same as the key length");
   }
+  h->n_rot_windowed = keys.int_or("rope.dimension_count_swa", h->n_rot);
   for (LayerParameters& layer : h->layers) {
     if (layer.windowed) layer.head_dim_k = layer.head_dim_v = key_length;
   }

@@ -16,6 +16,7 @@ const Architecture kGptOss = {
           h->window = Window::kSliding;
           h->n_window = keys.require_int("attention.sliding_window");
           read_window_layers(keys, 2, false, h);
+          refuse_windowed_sizes(keys, *h);
           read_windowed_rope(keys, h->rope_base, WindowedScale::kOfFile, h);
           h->attention_sinks = Presence::kRequired;
           h->ffn_norm = "post_attention_norm";

@@ -5,6 +5,22 @@
 #include "cpp/model/arch/architecture.h"
 
 namespace expertree {
+namespace {
+
+// The share of YaRN's ramp (negative: as rope.scaling.type says), and what multiplies sin and cos without YaRN, as
+// llama.cpp takes them.
+void read_yarn_factors(const ArchKeys& keys, HyperParameters* h) {
+  const double share = keys.float_or("rope.scaling.yarn_ext_factor", -1.0);
+  if (share > 0.0 && share != 1.0) {
+    keys.refuse_feature("rope.scaling.yarn_ext_factor", std::to_string(share), "factors other than 0 and 1");
+  }
+  const bool on = share < 0.0 ? h->yarn.on : share == 1.0;
+  h->rope_magnitude = rope_magnitude(keys, on, h->rope_frequency_scale);
+  if (!on) h->rope_magnitude *= keys.float_or("rope.scaling.yarn_attn_factor", 1.0);
+  h->yarn.on = on;
+}
+
+}  // namespace
 
 const Architecture kGrok = {
     .name = "grok",
@@ -14,10 +30,7 @@ const Architecture kGrok = {
           h->rope_style = RopeStyle::kSplitHalf;
           h->yarn.beta_fast = keys.float_or("rope.scaling.yarn_beta_fast", 8.0);
           h->yarn.beta_slow = keys.float_or("rope.scaling.yarn_beta_slow", 1.0);
-          for (const char* key : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
-            const double value = keys.float_or(key, 1.0);
-            if (value != 1.0) keys.refuse_feature(key, std::to_string(value), "factors other than 1");
-          }
+          read_yarn_factors(keys, h);
           // Defaults are those of Grok 1, whose first files lack the keys.
           h->logit_scale = keys.float_or("logit_scale", 0.5773502691896257);
           h->embedding_scale = keys.float_or("embedding_scale", 78.38367176906169);

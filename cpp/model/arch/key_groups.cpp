@@ -30,6 +30,9 @@ void read_common(const ArchKeys& keys, HyperParameters* h) {
   read_layer_count(keys, h);
   const int64_t n_blocks = h->n_layers + h->n_nextn_layers;
   h->n_embd = keys.require_int("embedding_length");
+  if (!keys.bool_or("attention.causal", true)) {
+    keys.refuse_feature("attention.causal", "false", "attention to later positions");
+  }
   h->n_ctx_train = keys.require_int("context_length");
   const std::vector<int64_t> heads = keys.require_ints("attention.head_count", n_blocks);
   const std::vector<int64_t> kv_heads =

@@ -14,6 +14,9 @@ void read_common(const ArchKeys& keys, HyperParameters* h);
 // before, says that the architecture has them.
 void read_rope(const ArchKeys& keys, HyperParameters* h);
 
+// What multiplies sin and cos: rope.scaling.attn_factor, and YaRN's own where it is on.
+double rope_magnitude(const ArchKeys& keys, bool yarn, double frequency_scale);
+
 // Whether rope.scaling.type says so.
 bool has_long_factors(const ArchKeys& keys);
 
@@ -36,10 +39,13 @@ void read_shared_experts(const ArchKeys& keys, int64_t width, HyperParameters* h
 // layer, or first with dense_first, sees everything.
 void read_window_layers(const ArchKeys& keys, int64_t period, bool dense_first, HyperParameters* h);
 
-// What windowed layers turn with: rope.freq_base_swa (default `base`) and rope.dimension_count_swa. Their frequencies are
-// scaled by what the file says even with rope.scaling.type "none", as in llama.cpp; or not at all.
+// What windowed layers turn with: rope.freq_base_swa (default `base`). Their frequencies are scaled by what the file says
+// even with rope.scaling.type "none", as in llama.cpp; or not at all.
 enum class WindowedScale : uint8_t { kOfFile, kOne };
 void read_windowed_rope(const ArchKeys& keys, double base, WindowedScale scale, HyperParameters* h);
+
+// Throws when the file gives windowed layers heads of another size than others, which only Gemma 4 has.
+void refuse_windowed_sizes(const ArchKeys& keys, const HyperParameters& h);
 
 // logit_scale (a divisor, required), residual_scale, embedding_scale and attention.scale; 0 means none.
 void read_scales(const ArchKeys& keys, HyperParameters* h);

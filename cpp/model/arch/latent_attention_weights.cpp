@@ -20,7 +20,7 @@ FloatVector transposed_keys(const LatentParameters& p, int64_t n_heads, const We
       const int64_t source = head * (p.n_nope + p.head_dim_v) + i;
       dequantize_row(kv_up.dtype, kv_up.data + source * kv_up.row_bytes, p.kv_rank, row.data());
       for (int64_t j = 0; j < p.kv_rank; ++j) {
-        out[static_cast<size_t>((head * p.kv_rank + j) * p.n_nope + i)] = row[static_cast<size_t>(j)];
+        out[static_cast<size_t>((head * p.kv_rank + j) * p.n_nope + i)] = row[static_cast<size_t>(j)] * kv_up.scale;
       }
     }
   }

@@ -7,6 +7,7 @@ const Architecture kLlama = {
     .name = "llama",
     .read =
         [](const ArchKeys& keys, HyperParameters* h) {
+          if (has_long_factors(keys)) h->rope_factors = RopeFactors::kLongShort;
           read_common(keys, h);
           h->rope_style = RopeStyle::kConsecutive;
           if (keys.int_or("expert_count", 0, 0) > 0) {  // Mixtral

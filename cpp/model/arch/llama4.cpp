@@ -33,6 +33,7 @@ const Architecture kLlama4 = {
           h->window = Window::kChunked;
           h->n_window = kChunk;
           read_window_layers(keys, 4, false, h);
+          refuse_windowed_sizes(keys, *h);
           read_windowed_rope(keys, h->rope_base, WindowedScale::kOfFile, h);
           h->temperature = {.scale = 0.1, .length = static_cast<double>(kChunk), .offset = 1.0};
           read_experts(keys, h);

@@ -79,7 +79,7 @@ ModelWeights load_weights(const GgufReader& reader, const HyperParameters& h, Pa
   plan.matrix("token_embd.weight", h.n_embd, h.n_vocab, &w.token_embd);
   plan_norm(&plan, h.output_norm, h, &w.output_norm, &w.output_norm_bias);
   const bool tied = !plan.optional_matrix("output.weight", h.n_embd, h.n_vocab, &w.output);
-  if (h.norm_biases) plan.vector("output.bias", h.n_vocab, &w.output_bias);
+  plan.vector_if(h.norm_biases ? Presence::kRequired : Presence::kOptional, "output.bias", h.n_vocab, &w.output_bias);
   plan_rope_factors(&plan, h, &w);
   w.layers.resize(static_cast<size_t>(h.n_layers));
   for (int64_t i = 0; i < h.n_layers; ++i) {

@@ -13,6 +13,7 @@ const Architecture kMiMo2 = {
           h->window = Window::kSliding;
           h->n_window = keys.require_int("attention.sliding_window");
           read_window_layers(keys, -1, false, h);
+          refuse_windowed_sizes(keys, *h);
           read_windowed_rope(keys, 10000.0, WindowedScale::kOne, h);
           h->attention_sinks = Presence::kOptional;
           const double value_scale = keys.float_or("attention.value_scale", 0.0);

@@ -76,6 +76,9 @@ void plan_feed_forward(TensorPlan* plan, const std::string& block, const char* s
   plan->matrix(block + "ffn_gate" + suffix + ".weight", n_embd, n_ff, &w->gate);
   plan->matrix(block + "ffn_up" + suffix + ".weight", n_embd, n_ff, &w->up);
   plan->matrix(block + "ffn_down" + suffix + ".weight", n_ff, n_embd, &w->down);
+  plan->optional_vector(block + "ffn_gate" + suffix + ".bias", n_ff, &w->gate_bias);
+  plan->optional_vector(block + "ffn_up" + suffix + ".bias", n_ff, &w->up_bias);
+  plan->optional_vector(block + "ffn_down" + suffix + ".bias", n_embd, &w->down_bias);
 }
 
 void plan_mixture(TensorPlan* plan, const std::string& block, const HyperParameters& h, int64_t layer,

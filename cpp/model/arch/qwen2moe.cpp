@@ -10,7 +10,7 @@ const Architecture kQwen2Moe = {
           read_common(keys, h);
           h->rope_style = RopeStyle::kSplitHalf;
           read_experts(keys, h);
-          h->moe.n_ff = keys.int_or("expert_feed_forward_length", h->n_ff / h->moe.n_used);
+          h->moe.n_ff = keys.same_int_or("expert_feed_forward_length", h->n_ff / h->moe.n_used);
           h->moe.renormalize = false;
           h->moe.shared = SharedExpert::kSigmoidGate;
           h->moe.n_ff_shared = keys.int_or("expert_shared_feed_forward_length", h->n_ff);

@@ -11,7 +11,7 @@ const Architecture kQwen3Moe = {
           h->rope_style = RopeStyle::kSplitHalf;
           h->qk_norm = QkNorm::kPerHead;
           read_experts(keys, h);
-          h->moe.n_ff = keys.int_or("expert_feed_forward_length", h->n_ff / h->moe.n_used);
+          h->moe.n_ff = keys.same_int_or("expert_feed_forward_length", h->n_ff / h->moe.n_used);
           h->moe.renormalize = true;
         },
 };

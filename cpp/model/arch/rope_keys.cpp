@@ -45,16 +45,29 @@ void read_rope(const ArchKeys& keys, HyperParameters* h) {
   h->rope_frequency_scale = type == "none" ? 1.0 : h->rope_frequency_scale_windowed;
   h->yarn.on = type == "yarn";
   h->yarn.n_ctx_original = static_cast<double>(keys.int_or("rope.scaling.original_context_length", h->n_ctx_train));
-  h->rope_magnitude = keys.float_or("rope.scaling.attn_factor", 1.0);
-  if (h->yarn.on) h->rope_magnitude *= yarn_magnitude(1.0 / h->rope_frequency_scale);
+  h->rope_magnitude = rope_magnitude(keys, h->yarn.on, h->rope_frequency_scale);
   h->n_rot_windowed = h->n_rot;
   h->rope_base_windowed = h->rope_base;
+}
+
+double rope_magnitude(const ArchKeys& keys, bool yarn, double frequency_scale) {
+  const double factor = keys.float_or("rope.scaling.attn_factor", 1.0);
+  return yarn ? factor * yarn_magnitude(1.0 / frequency_scale) : factor;
 }
 
 void read_windowed_rope(const ArchKeys& keys, double base, WindowedScale scale, HyperParameters* h) {
   h->rope_base_windowed = read_base(keys, "rope.freq_base_swa", base);
   if (scale == WindowedScale::kOne) h->rope_frequency_scale_windowed = 1.0;
-  h->n_rot_windowed = keys.int_or("rope.dimension_count_swa", h->n_rot);
+}
+
+void refuse_windowed_sizes(const ArchKeys& keys, const HyperParameters& h) {
+  const auto refuse = [&](const char* key, int64_t size) {
+    const int64_t found = keys.int_or(key, size);
+    if (found != size) keys.refuse_feature(key, std::to_string(found), "windowed layers with heads of another size");
+  };
+  refuse("attention.key_length_swa", h.head_dim_k);
+  refuse("attention.value_length_swa", h.head_dim_v);
+  refuse("rope.dimension_count_swa", h.n_rot);
 }
 
 }  // namespace expertree

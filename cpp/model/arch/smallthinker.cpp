@@ -16,6 +16,7 @@ const Architecture kSmallThinker = {
             h->window = Window::kSliding;
             h->n_window = kWindow;
             read_window_layers(keys, kStep, true, h);
+            refuse_windowed_sizes(keys, *h);
             read_windowed_rope(keys, h->rope_base, WindowedScale::kOfFile, h);
             for (int64_t i = 0; i < h->n_layers; i += kStep) {
               h->layers[static_cast<size_t>(i)].has_rope = h->n_layers == kStep;

@@ -203,7 +203,8 @@ void TensorPlan::add_matrix(const GgufTensor& tensor, const std::vector<int64_t>
 
 void TensorPlan::add_scale(const std::string& name, WeightMatrix* out) {
   const std::string_view weight = ".weight";
-  if (!name.starts_with("blk.") || !name.ends_with(weight)) return;
+  const bool may_have_one = name.starts_with("blk.") || name == "output.weight";
+  if (!may_have_one || !name.ends_with(weight)) return;
   const std::string stem = name.substr(0, name.size() - weight.size());
   const GgufTensor* tensor = reader_.find_tensor(stem + ".scale");
   // A longer one is something else (gemma4 scales what goes into its router), for the architecture to know.

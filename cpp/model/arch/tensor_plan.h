@@ -27,8 +27,8 @@ class TensorPlan {
   void check(const GgufTensor& tensor, std::vector<int64_t> expected) const;
   void check_shape(const GgufTensor& tensor, const std::vector<int64_t>& expected) const;
 
-  // The matrix is filled in by load(): *out must stay where it is. Of a block's matrix the tensor NAME.scale [1], which
-  // FP4 files have, becomes the matrix's scale.
+  // The matrix is filled in by load(): *out must stay where it is. Of a block's matrix and of the output's the tensor
+  // NAME.scale [1], which FP4 files have, becomes the matrix's scale.
   void matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   bool optional_matrix(const std::string& name, int64_t k, int64_t rows, WeightMatrix* out);
   // A matrix per head, [k, rows, n] in the file: all rows one under the other.
