@@ -243,7 +243,7 @@ FAULTS = [Fault(*row) for row in (
     ("policy", "Belady gives up what is needed first", "cpp/experts/policies/belady.cpp",
      "if (next > best_next) {", "if (best_next < 0 || next < best_next) {", (CACHE,)),
     ("policy", "frequencies never fade", "cpp/experts/policies/lfu_decay.cpp",
-     "weight_ *= std::exp2(1.0 / kHalfLifeSteps);", "", (CACHE,)),
+     "weight_ *= std::exp2(static_cast<double>(n_rows) / kHalfLifeRows);", "", (CACHE,)),
     ("paging", "an expert is handed out before it has arrived", "cpp/experts/expert_lease.cpp",
      "== SlotState::kReady) {", "!= SlotState::kFailed) {", (PAGING,)),
     ("paging", "an expert is ready after two of its three reads", EXPERT_PAGER,

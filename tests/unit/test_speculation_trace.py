@@ -107,6 +107,14 @@ def test_policies_learn_from_the_rows_that_stay(
     assert learned[0][0] == len(PROMPT) + N_TOKENS - 1 < n_rows
 
 
+def test_rates_are_of_the_rows_that_a_layer_runs(tiny: Callable[..., Path]) -> None:
+    """A prompt's last row is the only one that the last layer routes: its experts' rates are no smaller for that."""
+    model = paged_without_guesses(tiny(**SHAPE), 11)
+    model.session().prefill(PROMPT)
+    rates = np.array(model._core.experts.profile()).reshape(-1, model.n_experts)
+    assert rates.sum(1) == pytest.approx(model.n_experts_used)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_recording_is_the_plain_text(temperature: float, load_tiny: Loader) -> None:
     model = load_tiny(SHAPE, ram="all")
