@@ -31,6 +31,7 @@ from expertree.comparison.speculation_trace import SpeculationTrace
 from expertree.comparison.summary import predictor_recall, rows_of
 from expertree.errors import Cancelled
 from expertree.model import selector_names
+from tiny_model import TinyModel
 from typer.testing import CliRunner
 from waiting import wait_until
 
@@ -237,6 +238,19 @@ def test_counts_of_runs(findings: Findings) -> None:
     missed = {b: sum(r.misses for r in findings.runs if r.budget == b) for b in ("all", "50%")}
     assert missed["50%"] > 20 * missed["all"]
     assert findings.resident_share["all"] == 1.0 and 0.4 < findings.resident_share["50%"] <= 0.5
+
+
+def test_a_model_without_a_tokenizer_is_given_random_tokens(tmp_path: Path) -> None:
+    """As the synthetic ones are: each prompt its own, the same every time, and other ones for another prompt."""
+    path = TinyModel(arch="qwen3moe", keys={"tokenizer.ggml.model": "no_vocab"}).write(tmp_path / "m.gguf")
+    settings = [s for s in comparison_settings(8, 2) if s.name == "chain:2"]
+
+    def texts() -> list[tuple[int, ...]]:
+        wanted = plan(settings=settings, budgets=("all",), temperatures=(1.0,))
+        return [tuple(s.text) for s in Runner(wanted, lambda _: Model(path, n_ctx=512)).run().traces[1.0].sequences]
+
+    first, second = texts(), texts()
+    assert first == second and len(set(first)) == len(first) == len(PROMPTS)
 
 
 def test_settings_alternate(loader: Callable[[str], Model]) -> None:

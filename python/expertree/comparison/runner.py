@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from expertree import _core
 from expertree.comparison.drafts import Draft
 from expertree.comparison.oracle import RecordedOracle
@@ -16,12 +18,13 @@ from expertree.comparison.recorder import Curve, Recorder, measure_curve, true_t
 from expertree.comparison.replay import Replayed
 from expertree.comparison.settings import PLAIN, Setting
 from expertree.comparison.speculation_trace import RecordedSequence, SpeculationTrace, TraceCosts
-from expertree.errors import Cancelled, InvalidRequestError
+from expertree.errors import Cancelled, InvalidRequestError, UnsupportedError
 from expertree.model import Model, encode_messages
 from expertree.speculation import Step
 
 WINDOW_STEPS = 100
 _WARM_TOKENS = 16
+_RANDOM_TOKENS = 32  # of a prompt for a model without a tokenizer
 
 
 @dataclass(frozen=True)
@@ -428,9 +431,15 @@ def _generate(session: Any, n_tokens: int, end: Sequence[int]) -> tuple[list[Ste
 
 
 def _encode(model: Model, prompt: Prompt) -> list[int]:
-    """Through the chat template, where the model has one."""
-    if model.tokenizer.chat_template is None:
-        return model.tokenizer.encode(prompt.text, add_special=True)
+    """Through the chat template, where the model has one; random ids, the same for each prompt, for a model without a
+    tokenizer that is known, as synthetic ones are."""
+    try:
+        tokenizer = model.tokenizer
+    except UnsupportedError:
+        rng = np.random.default_rng(list(prompt.id.encode()))
+        return [int(token) for token in rng.integers(0, model.n_vocab, _RANDOM_TOKENS)]
+    if tokenizer.chat_template is None:
+        return tokenizer.encode(prompt.text, add_special=True)
     return encode_messages(model, [{"role": "user", "content": prompt.text}])[0]
 
 
@@ -443,7 +452,10 @@ def _answer_is_empty(model: Model, ids: Sequence[int], temperature: float, seed:
 
 
 def _end(model: Model) -> list[int]:
-    return sorted(model.tokenizer.eog_ids)
+    try:
+        return sorted(model.tokenizer.eog_ids)
+    except UnsupportedError:
+        return []
 
 
 def _agree(text: Sequence[int], truth: Sequence[int]) -> bool:
