@@ -443,6 +443,8 @@ FAULTS = [Fault(*row) for row in (
     ("guard", "what plain decoding misses is taken to be what the draft's cache misses", "cpp/engine/speculation.cpp",
      "    n_plain_ = n_observed_;\n  }", "  }",
      ("tests/unit/test_speculation_trace.py",)),
+    ("guard", "every session drafts anew", "cpp/spec/back_off.cpp",
+     "  rest_left_ = std::clamp(static_cast<int64_t>(state[6]), int64_t{0}, kMostInherited);\n", "", (GUARD,)),
     ("guard", "credit has no end", "cpp/spec/back_off.cpp",
      "std::max(-kMostCredit, account_ + std", "(account_ + std", (BY_HAND,)),
     ("guard", "all depths have one map", "cpp/spec/acceptance_fit.cpp",

@@ -16,6 +16,7 @@ constexpr double kMostLoss = 1.0;   // of one iteration, whatever the machine wa
 
 constexpr int64_t kFirstRest = 32;
 constexpr int64_t kLongestRest = 1024;
+constexpr int64_t kMostInherited = 128;  // of a rest: the next session may be about something else
 constexpr double kKeepOutcome = 0.97;
 constexpr double kLastKeep = 0.8;   // five iterations
 constexpr int64_t kNeighbours = 8;  // iterations apart, during which a disk's speed stays about the same
@@ -23,7 +24,7 @@ constexpr double kLeastDrafts = 2.4;  // of the faded weight: three in a row
 constexpr double kLearn = 0.1;
 constexpr double kFirstOverlap = 0.18;  // 1.2, as measured with half and a quarter of the default model's experts
 constexpr double kMostOverlap = 0.7;    // 2
-constexpr size_t kStateSize = 6;
+constexpr size_t kStateSize = 7;
 
 }  // namespace
 
@@ -95,13 +96,14 @@ void BackOff::observe(const IterationOutcome& outcome, double expected_plain) {
 
 std::vector<double> BackOff::state() const {
   const double n = std::max(1.0, resting_.weight);
-  return {account_,    static_cast<double>(next_rest_), resting_.run / n, resting_.waited / n, resting_.misses / n,
-          log_overlap_};
+  return {account_,     static_cast<double>(next_rest_), resting_.run / n, resting_.waited / n, resting_.misses / n,
+          log_overlap_, static_cast<double>(rest_left_)};
 }
 
 void BackOff::restore(std::span<const double> state) {
   if (state.size() != kStateSize) return;
   next_rest_ = std::clamp(static_cast<int64_t>(state[1]), kFirstRest, kLongestRest);
+  rest_left_ = std::clamp(static_cast<int64_t>(state[6]), int64_t{0}, kMostInherited);
   account_ = next_rest_ > kFirstRest ? 0.0 : std::clamp(state[0], -kInherited, 0.0);
   log_overlap_ = std::clamp(state[5], 0.0, kMostOverlap);
   if (state[2] > 0.0) last_plain_ = resting_ = {1.0, state[2], state[3], state[4]};

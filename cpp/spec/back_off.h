@@ -40,7 +40,8 @@ class BackOff {
   // Plain iterations that drafting lost in this one; negative: gained.
   double loss(const IterationOutcome& outcome, double expected_plain) const;
 
-  // How drafting went, for the next session: where it rested, that one may lose no more than after a rest.
+  // How drafting went, for the next session: that one goes on with a rest, for so long at most as it may be about
+  // something else, and may lose no more than after one.
   std::vector<double> state() const;
   void restore(std::span<const double> state);
 

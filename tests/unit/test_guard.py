@@ -167,11 +167,33 @@ def test_the_next_session_knows_what_plain_decoding_takes() -> None:
     heir.restore(guard.state())
     outcome = (True, 2, 0.1, 2.0, 0.7, 7.0, 5.0)
     assert heir.loss(*outcome, expected_plain=99.0) == approx(guard.loss(*outcome, expected_plain=99.0))
-    assert not heir.resting
     for broken in ([], [1.0], [0.0] * 9):
         other = _testing.BackOff()
         other.restore(broken)
         assert other.loss(True, 1, 0.0, 2.0) == 1.0
+
+
+def test_a_rest_goes_on_in_the_next_session() -> None:
+    """Short texts would lose to a new attempt each; for long rests the next one may be about something else."""
+
+    def left(guard: _testing.BackOff) -> int:
+        n = 0
+        while guard.resting:
+            guard.observe(False, False, 1, 0.0, 1.0)
+            n += 1
+        return n
+
+    for n_rests, n_seen, expected in ((1, 0, 32), (1, 20, 12), (2, 0, 64), (4, 100, 128), (4, 200, 56)):
+        guard = _testing.BackOff()
+        for _ in range(n_rests):
+            left(guard)
+            while not guard.resting:
+                guard.observe(True, True, 1, 0.1, 9.0)
+        for _ in range(n_seen):
+            guard.observe(False, False, 1, 0.0, 1.0)
+        heir = _testing.BackOff()
+        heir.restore(guard.state())
+        assert left(heir) == expected
 
 
 # ---- acceptance by depth
