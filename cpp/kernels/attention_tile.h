@@ -85,6 +85,15 @@ static inline bool takes_slots(const AttendArgs& args, int64_t begin, const Deco
   return false;
 }
 
+// Calls group.operator()<N>(first) for n pairs: kMost of them at a time, and what is left at the end.
+template <int kMost, typename Group>
+static inline void in_groups(int64_t n, const Group& group) {
+  int64_t first = 0;
+  for (; first + kMost <= n; first += kMost) group.template operator()<kMost>(first);
+  if constexpr (kMost > 1)
+    in_groups<kMost - 1>(n - first, [&]<int kN>(int64_t at) { group.template operator()<kN>(first + at); });
+}
+
 template <typename Isa>
 static Tile tile_at(const AttendArgs& args, int64_t begin, DecodedCells* decoded) {
   Tile tile;

@@ -153,26 +153,12 @@ struct Neon {
 
   static void weigh_keys(const AttendArgs& args, const Tile& tile, const float* const* q, int64_t n,
                          RunningSoftmax* states, float (*p)[kAttentionTile], float* c) {
-    int64_t h = 0;
-    for (; h + kHeads <= n; h += kHeads) weigh_pairs<kHeads>(args, tile, q + h, states + h, p + h, c + h);
-    switch (n - h) {
-      case 1: weigh_pairs<1>(args, tile, q + h, states + h, p + h, c + h); break;
-      case 2: weigh_pairs<2>(args, tile, q + h, states + h, p + h, c + h); break;
-      case 3: weigh_pairs<3>(args, tile, q + h, states + h, p + h, c + h); break;
-      default: break;
-    }
+    in_groups<kHeads>(n, [&]<int kN>(int64_t h) { weigh_pairs<kN>(args, tile, q + h, states + h, p + h, c + h); });
   }
 
   static void add_values(const AttendArgs& args, const Tile& tile, const float (*p)[kAttentionTile], const float* c,
                          int64_t n, float* const* out) {
-    int64_t h = 0;
-    for (; h + kHeads <= n; h += kHeads) add_pair_values<kHeads>(args, tile, p + h, c + h, out + h);
-    switch (n - h) {
-      case 1: add_pair_values<1>(args, tile, p + h, c + h, out + h); break;
-      case 2: add_pair_values<2>(args, tile, p + h, c + h, out + h); break;
-      case 3: add_pair_values<3>(args, tile, p + h, c + h, out + h); break;
-      default: break;
-    }
+    in_groups<kHeads>(n, [&]<int kN>(int64_t h) { add_pair_values<kN>(args, tile, p + h, c + h, out + h); });
   }
 };
 
