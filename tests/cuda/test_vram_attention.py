@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from core_session import CoreSession, same_bits
-from emulated_device import STREAMS, emulated, leaks, library, set_up
+from emulated_device import STREAMS, emulated, leaks, library, n_calls, set_up
 from expertree import DeviceError, Engine, Model, UnsupportedError, _core
 from expertree._core import _testing
 from recorded_model import ARCHITECTURES as RECORDED
@@ -268,8 +268,6 @@ def test_what_the_device_does_not_attend_to(tiny: Tiny) -> None:
 @pytest.mark.parametrize("arch", ["llama", "qwen3moe"])
 def test_a_call_fails(arch: str, call: str, tiny: Tiny) -> None:
     """The sequence is as it was, with cells moved and without; a lost device takes nothing of it along."""
-    if arch == "llama" and call == "cudaMemsetAsync":
-        return  # a model with a router makes it
     path = tiny(arch=arch, format="Q8_0")
     ids, tree = np.asarray([1, 2, 3, 4], np.int32), np.asarray([-1, 0, 0, 2], np.int32)
     n_failed = 0
@@ -282,8 +280,10 @@ def test_a_call_fails(arch: str, call: str, tiny: Tiny) -> None:
                 one.evaluate(ids, tree)
                 one.commit(np.asarray([0, 2, 3], np.int32))
             set_up(fail=f"{call}:{nth}")
+            before = n_calls(call)
             try:
                 got = session.evaluate(ids, tree)[0]
+                assert call.startswith("run:") or n_calls(call) - before < nth  # a call that failed is an error
             except DeviceError:
                 n_failed += 1
                 assert model.stats["is_lost"] == call.startswith("run:")
@@ -296,7 +296,7 @@ def test_a_call_fails(arch: str, call: str, tiny: Tiny) -> None:
             library().expertree_emu_clear_faults()
             del session, model
             assert leaks() == ""
-    assert n_failed > (1 if call == "cudaMemsetAsync" else 3)
+    assert n_failed >= (1 if call == "cudaMemsetAsync" else 3)
 
 
 def test_the_memory_that_is_said(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

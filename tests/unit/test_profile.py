@@ -184,10 +184,14 @@ def test_two_sessions_and_threads(tiny: Tiny) -> None:
     sessions = [model.session(draft=draft) for draft in (None, "ngram")]
     sessions[0].set_label("first", "chat")
 
+    both = threading.Barrier(2)  # a thread that begins after another has ended may be given its identity
+
     def work(session: expertree.Session) -> None:
+        both.wait()
         session.prefill(PROMPT)
         for _ in range(4):
             session.step()
+        both.wait()
 
     with model.profile() as recording:
         threads = [threading.Thread(target=work, args=(session,)) for session in sessions]
