@@ -334,7 +334,7 @@ class Runner:
             predicted_seconds=sum(cost.predicted for cost in foreseen),
             of_predicted=sum(cost.verify for cost in foreseen),
             same_text=_agree(text, sequence.text.tolist()),
-            oracle_known=oracle.n_known / max(1, oracle.n_asked) if oracle else None,
+            oracle_known=oracle.n_known / oracle.n_asked if oracle and oracle.n_asked else None,
         )
         return run, steps
 
