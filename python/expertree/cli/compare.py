@@ -82,14 +82,19 @@ def _run(plan: Plan, load: Any, writer: ReportWriter, console: Console) -> Findi
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=plan.n_runs)
-        runner = Runner(plan, load, lambda doing, done: progress.update(task, description=doing, completed=done))
-        try:
-            with cancel_on_interrupt():
+        with cancel_on_interrupt() as interrupt:
+
+            def show(doing: str, done: int) -> None:
+                interrupt.check()
+                progress.update(task, description=doing, completed=done)
+
+            runner = Runner(plan, load, show)
+            try:
                 return runner.run(writer.write)
-        except Error:
-            if runner.findings.runs:
-                writer.write(runner.findings)
-            raise
+            except Error:
+                if runner.findings.runs:
+                    writer.write(runner.findings)
+                raise
 
 
 def _plan(model: Model, wanted: ComparisonOptions, budgets: list[str], rounds: int) -> Plan:

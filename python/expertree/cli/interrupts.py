@@ -21,6 +21,11 @@ class Interrupt:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         if not self.happened:
             self.happened = True
+            self.check()
+
+    def check(self) -> None:
+        """Raises `Cancelled` once Ctrl-C was pressed: what the handler raises in a destructor, Python drops."""
+        if self.happened:
             raise Cancelled("stopped by Ctrl-C")
 
 
