@@ -114,6 +114,16 @@ def test_samplers_that_take_turns(tiny: Tiny) -> None:
     assert [step.tokens for step in tokens[0][1:]] == [step.tokens for step in tokens[1][1:]]
 
 
+@pytest.mark.parametrize("options", [FEW[0][0], FEW[3][0]])
+def test_a_head_with_a_bias(options: dict[str, Any], tiny: Tiny) -> None:
+    bias = 20 * np.random.default_rng(3).standard_normal(VOCABULARY).astype(np.float32)
+    path = tiny(arch="llama", format="Q8_0", tensors={"output.bias": bias})
+    expected = text(Model(path, ram="all").session(**sampling(**options)))
+    assert text(Model(path, vram="all").session(**sampling(**options))) == expected
+    without = Model(tiny(arch="llama", format="Q8_0"), vram="all")
+    assert text(without.session(**sampling(**options))) != expected
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_logits_that_are_no_numbers(value: float, tiny: Tiny) -> None:
     """Reported as on the CPU."""

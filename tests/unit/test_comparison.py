@@ -264,9 +264,12 @@ def test_settings_alternate(loader: Callable[[str], Model]) -> None:
     assert order == [names, names[::-1], names[::-1], names]
 
 
-def test_an_oracle_knows_every_tree_of_its_run(findings: Findings) -> None:
+def test_an_oracle_knows_every_tree_of_its_run(findings: Findings, loader: Callable[[str], Model]) -> None:
     known = [run.oracle_known for run in findings.runs if run.setting == "residency (oracle)"]
     assert len(known) == 4 and set(known) <= {1.0, None}  # None: its run rested from drafting
+    restless = Setting("oracle", "oracle", "residency:guard=off", is_oracle=True)
+    found = Runner(plan(settings=[restless]), loader).run()
+    assert [run.oracle_known for run in found.runs if run.setting == "oracle"] == [1.0] * 4
     trace = findings.traces[0.0]
     sequence = trace.sequences[0]
     oracle = RecordedOracle(sequence, 5)
