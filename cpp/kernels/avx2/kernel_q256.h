@@ -1,7 +1,9 @@
 // How the AVX2 products of 256-element formats work (canonical.h, C4).
 //
-// Eight rows advance together. A block is walked in eight chunks of 32 elements; a chunk is expanded once, multiplied
-// by up to four columns and scaled by its sub-block's integer scale at once (vpmaddubsw, then vpmaddwd by the scales).
+// Few columns. Eight rows are read one after the other, as one stream (prefetch.h). A block is walked in eight chunks of 32
+// elements; a chunk is expanded once, multiplied by up to four columns and scaled by its sub-block's integer scale at once
+// (vpmaddubsw, then vpmaddwd by the scales). Once all rows have their blocks' sums, a lane is a row and the float chain of C4
+// runs.
 // Offset formats keep their unsigned stored value (at most 63 * 127 * 2 = 16002 per 16-bit pair) and subtract
 // offset * sum over j of scale[j] * sums16[j]; signed ones multiply |w| by q with w's sign (at most 127 * 127 * 2).
 #pragma once
@@ -10,6 +12,7 @@
 
 #include "cpp/kernels/avx2/kernels.h"
 #include "cpp/kernels/avx2/vector.h"
+#include "cpp/kernels/prefetch.h"
 #include "cpp/tensor/blocks.h"
 
 namespace expertree::avx2 {
@@ -18,7 +21,7 @@ namespace {
 // Sixteen int16 scales, one per 16 elements, spread over chunks of 32: chunk(i) has scale 2i in its low half and 2i + 1
 // in its high half.
 struct Scales16 {
-  __m256i low;   // scales 0-7 in both halves
+  __m256i low;  // scales 0-7 in both halves
   __m256i high;  // scales 8-15 in both halves
 };
 inline Scales16 spread(__m256i scales) {
@@ -93,6 +96,8 @@ template <int kChunk, int kN, typename Format>
   }
 }
 
+constexpr int kStreamBlocks = 8;  // of each row before the next one is read
+
 template <typename Format>
 struct Kernel {
   using Block = typename Format::Block;
@@ -106,48 +111,65 @@ struct Kernel {
       x[c] = quantized_column(args, first_column + c);
       acc[c] = _mm256_setzero_ps();
     }
-    const std::byte* w = rows.w;
-    for (int64_t b = 0; b < args.k / 256; ++b, w += sizeof(Block)) {
-      __m256i partial[kN][kRows];
-      __m256i partial_min[kN][kRows];
+    const int64_t n_blocks = args.k / 256;
+    for (int64_t b = 0; b < n_blocks; b += kStreamBlocks) {
+      const int n = static_cast<int>(n_blocks - b < kStreamBlocks ? n_blocks - b : kStreamBlocks);
+      const std::byte* const w = rows.w + b * static_cast<int64_t>(sizeof(Block));
+      const Ahead ahead(w, kRows * args.w_row_bytes);
+      __m256i partial[kStreamBlocks][kN][kRows];
+      __m256i partial_min[kStreamBlocks][kN][kRows];
       for (int i = 0; i < kRows; ++i) {
-        prefetch_next_group(w + rows.offset[i], args.w_row_bytes, sizeof(Block));
-        const Format block = Format::open(reinterpret_cast<const Block*>(w + rows.offset[i]));
-        __m256i sum[kN];
+        for (int j = 0; j < n; ++j) {
+          const int64_t at = rows.offset[i] + j * static_cast<int64_t>(sizeof(Block));
+          ahead.reading(at, sizeof(Block));
+          const Format block = Format::open(reinterpret_cast<const Block*>(w + at));
+          __m256i sum[kN];
+          add_block<kN>(block, x, 256 * (b + j), sum);
 #pragma GCC unroll 4
-        for (int c = 0; c < kN; ++c) sum[c] = _mm256_setzero_si256();
-        add_chunk<0, kN>(block, x, 256 * b, sum);
-        add_chunk<1, kN>(block, x, 256 * b, sum);
-        add_chunk<2, kN>(block, x, 256 * b, sum);
-        add_chunk<3, kN>(block, x, 256 * b, sum);
-        add_chunk<4, kN>(block, x, 256 * b, sum);
-        add_chunk<5, kN>(block, x, 256 * b, sum);
-        add_chunk<6, kN>(block, x, 256 * b, sum);
-        add_chunk<7, kN>(block, x, 256 * b, sum);
-#pragma GCC unroll 4
-        for (int c = 0; c < kN; ++c) {
-          const __m256i sums16 = load_256(x[c].sums16 + 16 * b);
-          if constexpr (Format::kOffsetShift >= 0) {
-            const __m256i excess = _mm256_madd_epi16(block.scales16, sums16);
-            sum[c] = _mm256_sub_epi32(sum[c], _mm256_slli_epi32(excess, Format::kOffsetShift));
+          for (int c = 0; c < kN; ++c) {
+            const __m256i sums16 = load_256(x[c].sums16 + 16 * (b + j));
+            if constexpr (Format::kOffsetShift >= 0) {
+              const __m256i excess = _mm256_madd_epi16(block.scales16, sums16);
+              sum[c] = _mm256_sub_epi32(sum[c], _mm256_slli_epi32(excess, Format::kOffsetShift));
+            }
+            if constexpr (Format::kHasMin) partial_min[j][c][i] = _mm256_madd_epi16(block.mins16, sums16);
+            partial[j][c][i] = sum[c];
           }
-          if constexpr (Format::kHasMin) partial_min[c][i] = _mm256_madd_epi16(block.mins16, sums16);
-          partial[c][i] = sum[c];
         }
       }
-      const __m256 d = Format::d(w, rows.offset);
-      __m256 dmin = _mm256_setzero_ps();
-      if constexpr (Format::kHasMin) dmin = load_halves(w + offsetof(Block, dmin), rows.offset);
-      for (int c = 0; c < kN; ++c) {
-        const __m256 dx = _mm256_set1_ps(x[c].d[b]);
-        acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum_eight(partial[c])), _mm256_mul_ps(d, dx), acc[c]);
-        if constexpr (Format::kHasMin) {
-          const __m256 min = _mm256_cvtepi32_ps(sum_eight(partial_min[c]));
-          acc[c] = _mm256_fnmadd_ps(min, _mm256_mul_ps(dmin, dx), acc[c]);
+      for (int j = 0; j < n; ++j) {
+        const std::byte* const blocks = w + j * static_cast<int64_t>(sizeof(Block));
+        ahead.finishing(j * kRows * static_cast<int64_t>(sizeof(Block)), kRows * sizeof(Block));
+        const __m256 d = Format::d(blocks, rows.offset);
+        __m256 dmin = _mm256_setzero_ps();
+        if constexpr (Format::kHasMin) dmin = load_halves(blocks + offsetof(Block, dmin), rows.offset);
+        for (int c = 0; c < kN; ++c) {
+          const __m256 dx = _mm256_set1_ps(x[c].d[b + j]);
+          acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum_eight(partial[j][c])), _mm256_mul_ps(d, dx), acc[c]);
+          if constexpr (Format::kHasMin) {
+            const __m256 min = _mm256_cvtepi32_ps(sum_eight(partial_min[j][c]));
+            acc[c] = _mm256_fnmadd_ps(min, _mm256_mul_ps(dmin, dx), acc[c]);
+          }
         }
       }
     }
     for (int c = 0; c < kN; ++c) store_rows(x[c].y + row, args.row_end - row, acc[c]);
+  }
+
+ private:
+  template <int kN>
+  [[gnu::always_inline]] static inline void add_block(const Format& block, const Column* x, int64_t element,
+                                                      __m256i* sum) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kN; ++c) sum[c] = _mm256_setzero_si256();
+    add_chunk<0, kN>(block, x, element, sum);
+    add_chunk<1, kN>(block, x, element, sum);
+    add_chunk<2, kN>(block, x, element, sum);
+    add_chunk<3, kN>(block, x, element, sum);
+    add_chunk<4, kN>(block, x, element, sum);
+    add_chunk<5, kN>(block, x, element, sum);
+    add_chunk<6, kN>(block, x, element, sum);
+    add_chunk<7, kN>(block, x, element, sum);
   }
 };
 

@@ -1,5 +1,7 @@
 // Products of the code-book and ternary formats with int8 activations, AVX2 (kernel_q256.h).
-#include "cpp/kernels/avx2/kernel_q256.h"
+#include <algorithm>
+
+#include "cpp/kernels/avx2/panel_q256.h"
 #include "cpp/tensor/integer_blocks.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -128,7 +130,13 @@ inline __m256 scaled_halves(const std::byte* w, const int64_t* offset, float by)
   return _mm256_mul_ps(load_halves(w + offsetof(Block, d), offset), _mm256_set1_ps(by));
 }
 
+template <size_t kValues>
+constexpr int greatest(const int8_t (&values)[kValues]) {
+  return *std::max_element(values, values + kValues);
+}
+
 struct FormatIQ2_XXS : Grid<BlockIQ2_XXS> {
+  static constexpr int kMaxWeight = greatest(kIQ2Values);
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -148,6 +156,7 @@ struct FormatIQ2_XXS : Grid<BlockIQ2_XXS> {
 };
 
 struct FormatIQ2_XS : Grid<BlockIQ2_XS> {
+  static constexpr int kMaxWeight = greatest(kIQ2Values);
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -168,6 +177,7 @@ struct FormatIQ2_XS : Grid<BlockIQ2_XS> {
 };
 
 struct FormatIQ2_S : Grid<BlockIQ2_S> {
+  static constexpr int kMaxWeight = greatest(kIQ2Values);
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -185,6 +195,7 @@ struct FormatIQ2_S : Grid<BlockIQ2_S> {
 };
 
 struct FormatIQ3_XXS : Grid<BlockIQ3_XXS> {
+  static constexpr int kMaxWeight = greatest(kIQ3_XXSValues);
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ3_XXSScale); }
@@ -202,6 +213,7 @@ struct FormatIQ3_XXS : Grid<BlockIQ3_XXS> {
 };
 
 struct FormatIQ3_S : Grid<BlockIQ3_S> {
+  static constexpr int kMaxWeight = greatest(kIQ3_SValues);
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, d), offset); }
@@ -224,6 +236,7 @@ template <typename Block_>
 struct Decoded {
   using Block = Block_;
   static constexpr Weights kWeights = Weights::kSigned;
+  static constexpr int kMaxWeight = 9;  // IQ1's 8 * grid +- 1
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = -1;
   IntegerBlock integers;
@@ -254,15 +267,15 @@ struct Decoded {
 
 }  // namespace
 
-void matmul_iq1_s(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockIQ1_S>>>(args); }
-void matmul_iq1_m(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockIQ1_M>>>(args); }
-void matmul_iq2_xxs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ2_XXS>>(args); }
-void matmul_iq2_xs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ2_XS>>(args); }
-void matmul_iq2_s(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ2_S>>(args); }
-void matmul_iq3_xxs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ3_XXS>>(args); }
-void matmul_iq3_s(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ3_S>>(args); }
-void matmul_tq1_0(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockTQ1_0>>>(args); }
-void matmul_tq2_0(const MatmulArgs& args) { for_each_group<Kernel<Decoded<BlockTQ2_0>>>(args); }
+void matmul_iq1_s(const MatmulArgs& args) { matmul<Kernel<Decoded<BlockIQ1_S>>, Panel256<Decoded<BlockIQ1_S>>>(args); }
+void matmul_iq1_m(const MatmulArgs& args) { matmul<Kernel<Decoded<BlockIQ1_M>>, Panel256<Decoded<BlockIQ1_M>>>(args); }
+void matmul_iq2_xxs(const MatmulArgs& args) { matmul<Kernel<FormatIQ2_XXS>, Panel256<FormatIQ2_XXS>>(args); }
+void matmul_iq2_xs(const MatmulArgs& args) { matmul<Kernel<FormatIQ2_XS>, Panel256<FormatIQ2_XS>>(args); }
+void matmul_iq2_s(const MatmulArgs& args) { matmul<Kernel<FormatIQ2_S>, Panel256<FormatIQ2_S>>(args); }
+void matmul_iq3_xxs(const MatmulArgs& args) { matmul<Kernel<FormatIQ3_XXS>, Panel256<FormatIQ3_XXS>>(args); }
+void matmul_iq3_s(const MatmulArgs& args) { matmul<Kernel<FormatIQ3_S>, Panel256<FormatIQ3_S>>(args); }
+void matmul_tq1_0(const MatmulArgs& args) { matmul<Kernel<Decoded<BlockTQ1_0>>, Panel256<Decoded<BlockTQ1_0>>>(args); }
+void matmul_tq2_0(const MatmulArgs& args) { matmul<Kernel<Decoded<BlockTQ2_0>>, Panel256<Decoded<BlockTQ2_0>>>(args); }
 
 }  // namespace expertree::avx2
 

@@ -1,5 +1,5 @@
 // Products of the K-quants and IQ4_XS with int8 activations, AVX2 (kernel_q256.h).
-#include "cpp/kernels/avx2/kernel_q256.h"
+#include "cpp/kernels/avx2/panel_q256.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
@@ -10,6 +10,7 @@ namespace {
 
 struct FormatQ2_K : HalfD<BlockQ2_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
+  static constexpr int kMaxWeight = 3;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -32,6 +33,7 @@ struct FormatQ2_K : HalfD<BlockQ2_K> {
 
 struct FormatQ3_K : HalfD<BlockQ3_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
+  static constexpr int kMaxWeight = 7;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = 2;  // w = stored - 4
   const Block* block;
@@ -79,6 +81,7 @@ inline ScalesAndMins unpack_scales_mins(const uint8_t* scales) {
 
 struct FormatQ4_K : HalfD<BlockQ4_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
+  static constexpr int kMaxWeight = 15;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -97,6 +100,7 @@ struct FormatQ4_K : HalfD<BlockQ4_K> {
 
 struct FormatQ5_K : HalfD<BlockQ5_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
+  static constexpr int kMaxWeight = 31;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -116,6 +120,7 @@ struct FormatQ5_K : HalfD<BlockQ5_K> {
 
 struct FormatQ6_K : HalfD<BlockQ6_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
+  static constexpr int kMaxWeight = 63;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = 5;  // w = stored - 32
   const Block* block;
@@ -142,6 +147,7 @@ struct FormatQ6_K : HalfD<BlockQ6_K> {
 
 struct FormatIQ4_XS : HalfD<BlockIQ4_XS> {
   static constexpr Weights kWeights = Weights::kSigned;
+  static constexpr int kMaxWeight = 127;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -168,12 +174,12 @@ struct FormatIQ4_XS : HalfD<BlockIQ4_XS> {
 
 }  // namespace
 
-void matmul_q2_k(const MatmulArgs& args) { for_each_group<Kernel<FormatQ2_K>>(args); }
-void matmul_q3_k(const MatmulArgs& args) { for_each_group<Kernel<FormatQ3_K>>(args); }
-void matmul_q4_k(const MatmulArgs& args) { for_each_group<Kernel<FormatQ4_K>>(args); }
-void matmul_q5_k(const MatmulArgs& args) { for_each_group<Kernel<FormatQ5_K>>(args); }
-void matmul_q6_k(const MatmulArgs& args) { for_each_group<Kernel<FormatQ6_K>>(args); }
-void matmul_iq4_xs(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ4_XS>>(args); }
+void matmul_q2_k(const MatmulArgs& args) { matmul<Kernel<FormatQ2_K>, Panel256<FormatQ2_K>>(args); }
+void matmul_q3_k(const MatmulArgs& args) { matmul<Kernel<FormatQ3_K>, Panel256<FormatQ3_K>>(args); }
+void matmul_q4_k(const MatmulArgs& args) { matmul<Kernel<FormatQ4_K>, Panel256<FormatQ4_K>>(args); }
+void matmul_q5_k(const MatmulArgs& args) { matmul<Kernel<FormatQ5_K>, Panel256<FormatQ5_K>>(args); }
+void matmul_q6_k(const MatmulArgs& args) { matmul<Kernel<FormatQ6_K>, Panel256<FormatQ6_K>>(args); }
+void matmul_iq4_xs(const MatmulArgs& args) { matmul<Kernel<FormatIQ4_XS>, Panel256<FormatIQ4_XS>>(args); }
 
 }  // namespace expertree::avx2
 

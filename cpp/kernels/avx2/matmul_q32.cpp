@@ -5,8 +5,7 @@
 // subtracts offset * sum(q) afterwards; a signed one multiplies |w| by q with w's sign (at most 128 * 127 * 2 = 32512).
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include "cpp/kernels/avx2/kernels.h"
-#include "cpp/kernels/avx2/vector.h"
+#include "cpp/kernels/avx2/panel.h"
 #include "cpp/tensor/blocks.h"
 
 namespace expertree::avx2 {
@@ -37,17 +36,21 @@ inline __m256i lookup(const int8_t* table, __m256i index) {
 inline __m256i sum_pairs(__m256i products) { return _mm256_madd_epi16(products, _mm256_set1_epi16(1)); }
 
 struct Unsigned {
+  static constexpr bool kSigned = false;
   static __m256i dot(__m256i w, __m256i q) { return sum_pairs(_mm256_maddubs_epi16(w, q)); }
 };
 struct Signed {
+  static constexpr bool kSigned = true;
   static __m256i dot(__m256i w, __m256i q) {
     return sum_pairs(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)));
   }
 };
 
 // Per format: the integers of a block, their offset, the scales of eight blocks.
-template <typename Block, int kOffsetOfW>
+template <typename Block_, int kMax, int kOffsetOfW>
 struct HalfScale {
+  using Block = Block_;
+  static constexpr int kMaxWeight = kMax;
   static constexpr int64_t kBytes = sizeof(Block);
   static constexpr int32_t kOffset = kOffsetOfW;
   static constexpr bool kHasMin = false;
@@ -55,28 +58,28 @@ struct HalfScale {
     return load_halves(w + offsetof(Block, d), offset);
   }
 };
-template <typename Block>
-struct HalfScaleAndMin : HalfScale<Block, 0> {
+template <typename Block, int kMax>
+struct HalfScaleAndMin : HalfScale<Block, kMax, 0> {
   static constexpr bool kHasMin = true;
   static __m256 mins(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, m), offset); }
 };
 
-struct FormatQ4_0 : HalfScale<BlockQ4_0, 8>, Unsigned {
+struct FormatQ4_0 : HalfScale<BlockQ4_0, 15, 8>, Unsigned {
   static __m256i expand(const BlockQ4_0* block) { return nibbles(block->qs); }
 };
-struct FormatQ4_1 : HalfScaleAndMin<BlockQ4_1>, Unsigned {
+struct FormatQ4_1 : HalfScaleAndMin<BlockQ4_1, 15>, Unsigned {
   static __m256i expand(const BlockQ4_1* block) { return nibbles(block->qs); }
 };
-struct FormatQ5_0 : HalfScale<BlockQ5_0, 16>, Unsigned {
+struct FormatQ5_0 : HalfScale<BlockQ5_0, 31, 16>, Unsigned {
   static __m256i expand(const BlockQ5_0* block) { return _mm256_or_si256(nibbles(block->qs), fifth_bits(block->qh)); }
 };
-struct FormatQ5_1 : HalfScaleAndMin<BlockQ5_1>, Unsigned {
+struct FormatQ5_1 : HalfScaleAndMin<BlockQ5_1, 31>, Unsigned {
   static __m256i expand(const BlockQ5_1* block) { return _mm256_or_si256(nibbles(block->qs), fifth_bits(block->qh)); }
 };
-struct FormatQ8_0 : HalfScale<BlockQ8_0, 0>, Signed {
+struct FormatQ8_0 : HalfScale<BlockQ8_0, 128, 0>, Signed {
   static __m256i expand(const BlockQ8_0* block) { return load_256(block->qs); }
 };
-struct FormatIQ4_NL : HalfScale<BlockIQ4_NL, 0>, Signed {
+struct FormatIQ4_NL : HalfScale<BlockIQ4_NL, 127, 0>, Signed {
   static __m256i expand(const BlockIQ4_NL* block) { return lookup(kIQ4Values, nibbles(block->qs)); }
 };
 
@@ -92,6 +95,8 @@ constexpr bool mxfp4_tables_agree() {
 static_assert(mxfp4_tables_agree());
 
 struct FormatMXFP4 : Unsigned {
+  using Block = BlockMXFP4;
+  static constexpr int kMaxWeight = 24;
   static constexpr int64_t kBytes = sizeof(BlockMXFP4);
   static constexpr int32_t kOffset = kMXFP4Offset;
   static constexpr bool kHasMin = false;
@@ -108,8 +113,13 @@ struct FormatMXFP4 : Unsigned {
   }
 };
 
-template <typename Format, typename Block>
+constexpr int kStreamBlocks = 64;  // of each row before the next one is read
+
+// With few columns.
+template <typename Format>
 struct Kernel {
+  using Block = typename Format::Block;
+
   template <int kN>
   static void run(const MatmulArgs& args, int64_t row, int64_t first_column) {
     const RowGroup rows = row_group(args, row);
@@ -119,46 +129,181 @@ struct Kernel {
       x[c] = quantized_column(args, first_column + c);
       acc[c] = _mm256_setzero_ps();
     }
-    const std::byte* w = rows.w;
-    for (int64_t b = 0; b < args.k / 32; ++b, w += Format::kBytes) {
-      if (b % (64 / Format::kBytes) == 0) {  // about once per cache line
-        for (int i = 0; i < kRows; ++i) prefetch_next_group(w + rows.offset[i], args.w_row_bytes, 1);
-      }
-      __m256i partial[kN][kRows];
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        const __m256i integers = Format::expand(reinterpret_cast<const Block*>(w + rows.offset[i]));
-#pragma GCC unroll 4
-        for (int c = 0; c < kN; ++c) partial[c][i] = Format::dot(integers, load_256(x[c].q + 32 * b));
-      }
-      const __m256 d = Format::scales(w, rows.offset);
-      __m256 m = _mm256_setzero_ps();
-      if constexpr (Format::kHasMin) m = Format::mins(w, rows.offset);
-#pragma GCC unroll 4
-      for (int c = 0; c < kN; ++c) {
-        __m256i dot = sum_eight(partial[c]);
-        const int32_t sum = x[c].sums16[2 * b] + x[c].sums16[2 * b + 1];
-        if constexpr (Format::kOffset != 0) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(Format::kOffset * sum));
-        const __m256 dx = _mm256_set1_ps(x[c].d[b]);
-        acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, dx), acc[c]);
-        if constexpr (Format::kHasMin) {
-          acc[c] = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(sum)), _mm256_mul_ps(m, dx), acc[c]);
+    if constexpr (kN == 1) {
+      acc[0] = one_column(args, rows, x[0]);
+    } else {
+      const std::byte* w = rows.w;
+      for (int64_t b = 0; b < args.k / 32; ++b, w += Format::kBytes) {
+        if (b % (64 / Format::kBytes) == 0) {  // about once per cache line
+          for (int i = 0; i < kRows; ++i) prefetch_next_group(w + rows.offset[i], args.w_row_bytes, 1);
         }
+        __m256i partial[kN][kRows];
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) {
+          const __m256i integers = Format::expand(reinterpret_cast<const Block*>(w + rows.offset[i]));
+#pragma GCC unroll 4
+          for (int c = 0; c < kN; ++c) partial[c][i] = Format::dot(integers, load_256(x[c].q + 32 * b));
+        }
+        const BlockScales scales = BlockScales::of(w, rows.offset);
+#pragma GCC unroll 4
+        for (int c = 0; c < kN; ++c) acc[c] = scales.add(sum_eight(partial[c]), x[c], b, acc[c]);
       }
     }
     for (int c = 0; c < kN; ++c) store_rows(x[c].y + row, args.row_end - row, acc[c]);
+  }
+
+ private:
+  // Of a block of eight rows.
+  struct BlockScales {
+    __m256 d;
+    __m256 m;
+
+    static inline BlockScales of(const std::byte* w, const int64_t* offset) {
+      BlockScales out{Format::scales(w, offset), _mm256_setzero_ps()};
+      if constexpr (Format::kHasMin) out.m = Format::mins(w, offset);
+      return out;
+    }
+
+    // acc = fma(float(S), d * dx, acc), and the minimum's step.
+    inline __m256 add(__m256i dot, const Column& x, int64_t b, __m256 acc) const {
+      const int32_t sum = x.sums16[2 * b] + x.sums16[2 * b + 1];
+      if constexpr (Format::kOffset != 0) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(Format::kOffset * sum));
+      const __m256 dx = _mm256_set1_ps(x.d[b]);
+      acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, dx), acc);
+      if constexpr (Format::kHasMin) {
+        acc = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(sum)), _mm256_mul_ps(m, dx), acc);
+      }
+      return acc;
+    }
+  };
+
+  // Rows are read one after the other, as one stream (prefetch.h), and each leaves its blocks' sums; then a lane is a row.
+  // With more columns turning the sums around costs more than the stream gains (Q8_0, 4 columns: 0.87).
+  static __m256 one_column(const MatmulArgs& args, const RowGroup& rows, const Column& x) {
+    __m256 acc = _mm256_setzero_ps();
+    const int64_t n_blocks = args.k / 32;
+    for (int64_t b = 0; b < n_blocks; b += kStreamBlocks) {
+      const int n = static_cast<int>(n_blocks - b < kStreamBlocks ? n_blocks - b : kStreamBlocks);
+      const std::byte* const w = rows.w + b * Format::kBytes;
+      const Ahead ahead(w, kRows * args.w_row_bytes);
+      alignas(32) int32_t sums[kRows][kStreamBlocks];
+      for (int i = 0; i < kRows; ++i) {
+        int j = 0;
+        for (; j + 8 <= n; j += 8) {
+          const int64_t at = rows.offset[i] + j * Format::kBytes;
+          ahead.reading(at, 8 * Format::kBytes);
+          store_256(sums[i] + j, sum_blocks<8>(w + at, x.q + 32 * (b + j), 8));
+        }
+        if (j < n)
+          store_256(sums[i] + j, sum_blocks<0>(w + rows.offset[i] + j * Format::kBytes, x.q + 32 * (b + j), n - j));
+      }
+      for (int j = 0; j < n; j += 8) {
+        __m256i by_row[kRows], dots[8];
+        for (int i = 0; i < kRows; ++i) by_row[i] = load_256(sums[i] + j);
+        transpose_dwords(by_row, dots);
+        ahead.finishing(j * kRows * Format::kBytes, 8 * kRows * Format::kBytes);
+        for (int l = 0; l < 8 && j + l < n; ++l) {
+          acc = BlockScales::of(w + (j + l) * Format::kBytes, rows.offset).add(dots[l], x, b + j + l, acc);
+        }
+      }
+    }
+    return acc;
+  }
+
+  // The integer sums of n of a row's blocks, a lane each; at least kAll, at most 8.
+  template <int kAll>
+  [[gnu::always_inline]] static inline __m256i sum_blocks(const std::byte* w, const int8_t* q, int n) {
+    __m256i partial[8];
+#pragma GCC unroll 8
+    for (int l = 0; l < 8; ++l) {
+      if (l < kAll || l < n) {
+        const __m256i integers = Format::expand(reinterpret_cast<const Block*>(w + l * Format::kBytes));
+        partial[l] = Format::dot(integers, load_256(q + 32 * l));
+      } else {
+        partial[l] = _mm256_setzero_si256();
+      }
+    }
+    return sum_eight(partial);
+  }
+};
+
+// With many columns (panel.h).
+template <typename Row>
+struct Panel32 {
+  static constexpr int kElements = 32;
+  static constexpr int kFewColumns = Row::kSigned ? 4 : 2;  // more are worth an expanded panel
+  static constexpr int64_t kBytes = Row::kBytes;
+  static constexpr int kSteps = steps_that_fit(Row::kMaxWeight, 8);
+
+  struct Panel {
+    alignas(32) PanelBytes w;
+    alignas(32) float d[kChunk / 32][kRows];
+    alignas(32) float m[kChunk / 32][kRows];  // of formats with a minimum
+  };
+
+  static void expand(const std::byte* p, const int64_t* offset, int n_blocks, Panel* panel, Pace* pace) {
+    for (int b = 0; b < n_blocks; ++b, p += kBytes) {
+      __m256i v[kRows], w[kRows];
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) v[i] = Row::expand(reinterpret_cast<const typename Row::Block*>(p + offset[i]));
+      transpose_dwords(v, w);
+#pragma GCC unroll 8
+      for (int t = 0; t < kRows; ++t) store_256(panel->w[8 * b + t], w[t]);
+      _mm256_store_ps(panel->d[b], Row::scales(p, offset));
+      if constexpr (Row::kHasMin) _mm256_store_ps(panel->m[b], Row::mins(p, offset));
+      if (b == kChunk / 64) pace->step();
+    }
+  }
+
+  template <int kColumns, int kPanels>
+  static void multiply(const Panel* panels, int n_blocks, const ChunkColumn* columns, float (*const* acc_rows)[kRows]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int b = 0; b < n_blocks; ++b) {
+      __m256i dot[kPanels][kColumns];
+#pragma GCC unroll 8
+      for (int t = 0; t < 8; t += kSteps) {
+        __m256i sum[kPanels][kColumns];
+        add_products<Row::kSigned, kSteps>(panels, columns, 32 * b + 4 * t, sum);
+#pragma GCC unroll 2
+        for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 4
+          for (int c = 0; c < kColumns; ++c) {
+            const __m256i part = _mm256_madd_epi16(sum[p][c], ones);
+            dot[p][c] = t == 0 ? part : _mm256_add_epi32(dot[p][c], part);
+            keep_here(dot[p][c]);
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) {
+        const int32_t x_sum = columns[c].sums16[2 * b] + columns[c].sums16[2 * b + 1];
+        const __m256 dx = _mm256_set1_ps(columns[c].d[b]);
+#pragma GCC unroll 2
+        for (int p = 0; p < kPanels; ++p) {
+          __m256i s = dot[p][c];
+          if constexpr (Row::kOffset != 0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(Row::kOffset * x_sum));
+          __m256 acc = _mm256_load_ps(acc_rows[p][c]);
+          acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(_mm256_load_ps(panels[p].d[b]), dx), acc);
+          if constexpr (Row::kHasMin) {
+            const __m256 m_dx = _mm256_mul_ps(_mm256_load_ps(panels[p].m[b]), dx);
+            acc = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(x_sum)), m_dx, acc);
+          }
+          _mm256_store_ps(acc_rows[p][c], acc);
+        }
+      }
+    }
   }
 };
 
 }  // namespace
 
-void matmul_q4_0(const MatmulArgs& args) { for_each_group<Kernel<FormatQ4_0, BlockQ4_0>>(args); }
-void matmul_q4_1(const MatmulArgs& args) { for_each_group<Kernel<FormatQ4_1, BlockQ4_1>>(args); }
-void matmul_q5_0(const MatmulArgs& args) { for_each_group<Kernel<FormatQ5_0, BlockQ5_0>>(args); }
-void matmul_q5_1(const MatmulArgs& args) { for_each_group<Kernel<FormatQ5_1, BlockQ5_1>>(args); }
-void matmul_q8_0(const MatmulArgs& args) { for_each_group<Kernel<FormatQ8_0, BlockQ8_0>>(args); }
-void matmul_iq4_nl(const MatmulArgs& args) { for_each_group<Kernel<FormatIQ4_NL, BlockIQ4_NL>>(args); }
-void matmul_mxfp4(const MatmulArgs& args) { for_each_group<Kernel<FormatMXFP4, BlockMXFP4>>(args); }
+void matmul_q4_0(const MatmulArgs& args) { matmul<Kernel<FormatQ4_0>, Panel32<FormatQ4_0>>(args); }
+void matmul_q4_1(const MatmulArgs& args) { matmul<Kernel<FormatQ4_1>, Panel32<FormatQ4_1>>(args); }
+void matmul_q5_0(const MatmulArgs& args) { matmul<Kernel<FormatQ5_0>, Panel32<FormatQ5_0>>(args); }
+void matmul_q5_1(const MatmulArgs& args) { matmul<Kernel<FormatQ5_1>, Panel32<FormatQ5_1>>(args); }
+void matmul_q8_0(const MatmulArgs& args) { matmul<Kernel<FormatQ8_0>, Panel32<FormatQ8_0>>(args); }
+void matmul_iq4_nl(const MatmulArgs& args) { matmul<Kernel<FormatIQ4_NL>, Panel32<FormatIQ4_NL>>(args); }
+void matmul_mxfp4(const MatmulArgs& args) { matmul<Kernel<FormatMXFP4>, Panel32<FormatMXFP4>>(args); }
 
 }  // namespace expertree::avx2
 

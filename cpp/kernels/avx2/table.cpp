@@ -50,7 +50,7 @@ const KernelTable* avx2_kernels() {
       .delta_scan = avx2::delta_scan,
       .probe_read = avx2::probe_read,
       .probe_int8 = avx2::probe_int8,
-      .probe_int8_ops = 512,
+      .probe_int8_ops = 2048,
   };
   return &table;
 }

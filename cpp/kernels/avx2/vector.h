@@ -54,6 +54,30 @@ static inline __m256i sum_eight(const __m256i* p) {
   return _mm256_add_epi32(_mm256_blend_epi32(p0123, p4567, 0xF0), _mm256_permute2x128_si256(p0123, p4567, 0x21));
 }
 
+// v[r]: the 8 dwords of row r. out[t]: dword t of every row.
+static inline void transpose_dwords(const __m256i (&v)[kRows], __m256i (&out)[kRows]) {
+  __m256i pairs[kRows];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    pairs[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+    pairs[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+  }
+  __m256i fours[2][4];  // [rows 0-3, rows 4-7][t]: dword t of four rows, and above it dword t + 4
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const __m256i* const p = pairs + 4 * half;
+    fours[half][0] = _mm256_unpacklo_epi64(p[0], p[2]);
+    fours[half][1] = _mm256_unpackhi_epi64(p[0], p[2]);
+    fours[half][2] = _mm256_unpacklo_epi64(p[1], p[3]);
+    fours[half][3] = _mm256_unpackhi_epi64(p[1], p[3]);
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < 4; ++t) {
+    out[t] = _mm256_permute2x128_si256(fours[0][t], fours[1][t], 0x20);
+    out[t + 4] = _mm256_permute2x128_si256(fours[0][t], fours[1][t], 0x31);
+  }
+}
+
 using RowGroup = WalkRows<kRows>;
 using Column = WalkColumn;
 

@@ -14,6 +14,7 @@
 #include "cpp/kernels/avx512/kernels.h"
 #include "cpp/kernels/avx512/panel_bytes.h"
 #include "cpp/kernels/avx512/vector.h"
+#include "cpp/kernels/prefetch.h"
 
 #if defined(EXPERTREE_AVX512)
 
@@ -23,7 +24,9 @@ namespace {
 constexpr int kChunk = 256;  // elements
 constexpr int kMaxProducts = 8;  // panels * columns that share registers
 constexpr int kFusedColumns = 4;  // at most this many: no expanded panel in memory
-constexpr int64_t kPacedColumns = 12;  // at most this many: weights are asked for between parts of a product, too
+// At most this many, where a chunk takes little time: weights are asked for in small steps, before and within each panel's
+// expansion, before each group of columns and half-way through it.
+constexpr int64_t kPacedColumns = 12;
 constexpr int64_t kStripColumns = 64;  // that share an expanded panel: their sums stay on the stack
 
 using Bytes = uint8_t[kChunk / 4][64];  // w[t][4 * row + j]
@@ -33,26 +36,6 @@ struct Column {
   const int8_t* q;
   const float* d;
   const int16_t* sums16;
-};
-
-// Asks for the rows that come next, to L2 (panels of long rows are larger than L1), a part at a time: more lines at once
-// than there are line-fill buffers (12) hold up what needs them. With few columns, where a chunk takes little time, steps
-// are small: before and within each panel's expansion, before each group of columns and half-way through it.
-class Pace {
- public:
-  Pace() = default;
-  Pace(const std::byte* p, int64_t n_bytes, int64_t n_steps)
-      : at_(p), end_(p + n_bytes), step_((n_bytes / n_steps + 63) / 64 * 64) {}
-
-  inline __attribute__((always_inline)) void step() {
-    const std::byte* const stop = min_of(at_ + step_, end_);
-    for (; at_ < stop; at_ += 64) _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
-  }
-
- private:
-  const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;
-  int64_t step_ = 0;
 };
 
 // Every column of the strip with kPanels expanded panels: groups of kColumns, and what is left in smaller ones.

@@ -15,31 +15,6 @@ namespace expertree::avx512 {
 namespace {
 
 constexpr int kStreamColumns = 4;  // at most
-// Asks for the bytes that follow the 16 rows that are being worked on, evenly over time: a core that stops asking while
-// it adds up leaves its memory idle. Reading takes three quarters of the time of 16 rows, finishing them the rest.
-// One column on Ice Lake, share of a plain read: 78 % (Q4_K) and 85 % (Q6_K) without, at any distance and to L1 or L2;
-// 97 to 100 % with.
-class Ahead {
- public:
-  // The 16 rows are one run of n bytes at p.
-  Ahead(const std::byte* p, int64_t n) : from_(p + kLead + n / 4), n_(n) {}
-
-  // After the bytes [at, at + n) of the rows have been read.
-  inline __attribute__((always_inline)) void reading(int64_t at, int64_t n) const { ask(at * 3 / 4, n * 3 / 4); }
-  // After the share of those bytes has been finished.
-  inline __attribute__((always_inline)) void finishing(int64_t at, int64_t n) const { ask(n_ * 3 / 4 + at / 4, n / 4); }
-
- private:
-  static constexpr int64_t kLead = 4096;
-
-  inline __attribute__((always_inline)) void ask(int64_t at, int64_t n) const {
-    for (int64_t i = 0; i < n; i += 64) _mm_prefetch(reinterpret_cast<const char*>(from_ + at + i), _MM_HINT_T0);
-  }
-
-  const std::byte* from_;
-  int64_t n_;
-};
-
 // Sums of the four dwords of each 128-bit lane of v[0] .. v[3]: dword i of lane L belongs to lane L of v[i].
 inline __m512i sum_quads(__m512i v0, __m512i v1, __m512i v2, __m512i v3) {
   const __m512i t0 = _mm512_add_epi32(_mm512_unpacklo_epi32(v0, v1), _mm512_unpackhi_epi32(v0, v1));
