@@ -130,7 +130,7 @@ class Worker:
 def work(places, cases, folder, n_tokens, deadline, found):
     worker = Worker(folder, n_tokens)
     for place in places:
-        if time.time() > deadline:
+        if time.time() > deadline or not multiprocessing.parent_process().is_alive():
             break
         try:
             worker.check(cases[place])

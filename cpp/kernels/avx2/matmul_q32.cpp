@@ -194,8 +194,10 @@ struct Kernel {
           ahead.reading(at, 8 * Format::kBytes);
           store_256(sums[i] + j, sum_blocks<8>(w + at, x.q + 32 * (b + j), 8));
         }
-        if (j < n)
-          store_256(sums[i] + j, sum_blocks<0>(w + rows.offset[i] + j * Format::kBytes, x.q + 32 * (b + j), n - j));
+        if (j < n) {
+          const std::byte* const last = w + rows.offset[i] + j * Format::kBytes;
+          store_256(sums[i] + j, sum_blocks<0>(last, x.q + 32 * (b + j), n - j));
+        }
       }
       for (int j = 0; j < n; j += 8) {
         __m256i by_row[kRows], dots[8];
