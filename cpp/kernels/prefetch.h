@@ -1,4 +1,4 @@
-// Asking for weights before they are needed, evenly over time. Everything is static: each instruction set has its own copy
+// Asking for weights before they are needed, evenly over time. In an unnamed namespace: each instruction set has its own copy
 // (no symbol may be shared between them).
 #pragma once
 
@@ -35,11 +35,14 @@ class Pace {
 class Ahead {
  public:
   // The group of rows is one run of n bytes at p.
-  Ahead(const std::byte* p, int64_t n) : from_(p + kLead + n / 4), n_(n) {}
+  Ahead(const std::byte* p, int64_t n) : Ahead(p, n, 0, n) {}
+  // Rows are read in several passes: this one reads n_pass bytes of the group, `before` were read by others.
+  Ahead(const std::byte* p, int64_t n, int64_t before, int64_t n_pass)
+      : from_(p + kLead + n / 4 + before), n_(n_pass) {}
 
-  // After the bytes [at, at + n) of the rows have been read.
+  // Beside reading the bytes [at, at + n) of the pass.
   inline __attribute__((always_inline)) void reading(int64_t at, int64_t n) const { ask(at * 3 / 4, n * 3 / 4); }
-  // After the share of those bytes has been finished.
+  // Beside finishing the share of those bytes.
   inline __attribute__((always_inline)) void finishing(int64_t at, int64_t n) const { ask(n_ * 3 / 4 + at / 4, n / 4); }
 
  private:

@@ -281,6 +281,17 @@ def test_matmul_any_shape(type_name, blocks, rows, columns, seed):
         assert_same_bits(_testing.matmul(name, type_name, w, x), want, f"{name} {type_name}")
 
 
+@pytest.mark.parametrize("type_name", QUANTISED)
+def test_matmul_long_rows(isa, type_name):
+    """Rows that streams read in several passes, the last of them short: of 64 and of 128 blocks of 32, of 8 and 16 of 256."""
+    for blocks in (64, 65, 131) if block_of(type_name) == 32 else (33,):
+        w, x = random_weights(type_name, 17, blocks * block_of(type_name)), random_rows(5, blocks * block_of(type_name))
+        want = _testing.matmul("scalar", type_name, w, x)
+        for columns in range(1, 6):
+            got = _testing.matmul(isa, type_name, w, x[:columns])
+            assert_same_bits(got, want[:columns], f"{isa} {type_name}, {blocks} blocks, {columns} columns")
+
+
 def test_matmul_more_columns_than_a_strip(isa):
     for type_name in ("Q4_1", "Q4_K", "Q6_K", "IQ2_S", "IQ3_XXS", "TQ2_0", "NVFP4", "F16"):
         w, x = random_weights(type_name, 17, 512), random_rows(300, 512)

@@ -66,7 +66,8 @@ inline __m128i set_u32(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
                         static_cast<int32_t>(d));
 }
 
-// What Format::chunk gives: a stored value with its offset, the weight itself, or its magnitude beside Format::sign.
+// What Format::chunk gives, Format::kMaxStored in magnitude at most: a stored value with its offset, the weight itself, or
+// its magnitude beside Format::sign.
 enum class Weights : uint8_t { kUnsigned, kSigned, kMagnitudes };
 
 // The stored scale d of eight rows.
@@ -101,6 +102,7 @@ constexpr int kStreamBlocks = 8;  // of each row before the next one is read
 template <typename Format>
 struct Kernel {
   using Block = typename Format::Block;
+  static constexpr int64_t kBytes = sizeof(Block);
 
   template <int kN>
   static void run(const MatmulArgs& args, int64_t row, int64_t first_column) {
@@ -114,15 +116,14 @@ struct Kernel {
     const int64_t n_blocks = args.k / 256;
     for (int64_t b = 0; b < n_blocks; b += kStreamBlocks) {
       const int n = static_cast<int>(n_blocks - b < kStreamBlocks ? n_blocks - b : kStreamBlocks);
-      const std::byte* const w = rows.w + b * static_cast<int64_t>(sizeof(Block));
-      const Ahead ahead(w, kRows * args.w_row_bytes);
+      const std::byte* const w = rows.w + b * kBytes;
+      const Ahead ahead(rows.w, kRows * args.w_row_bytes, b * kRows * kBytes, n * kRows * kBytes);
       __m256i partial[kStreamBlocks][kN][kRows];
       __m256i partial_min[kStreamBlocks][kN][kRows];
       for (int i = 0; i < kRows; ++i) {
         for (int j = 0; j < n; ++j) {
-          const int64_t at = rows.offset[i] + j * static_cast<int64_t>(sizeof(Block));
-          ahead.reading(at, sizeof(Block));
-          const Format block = Format::open(reinterpret_cast<const Block*>(w + at));
+          ahead.reading((i * n + j) * kBytes, kBytes);
+          const Format block = Format::open(reinterpret_cast<const Block*>(w + rows.offset[i] + j * kBytes));
           __m256i sum[kN];
           add_block<kN>(block, x, 256 * (b + j), sum);
 #pragma GCC unroll 4
@@ -138,8 +139,8 @@ struct Kernel {
         }
       }
       for (int j = 0; j < n; ++j) {
-        const std::byte* const blocks = w + j * static_cast<int64_t>(sizeof(Block));
-        ahead.finishing(j * kRows * static_cast<int64_t>(sizeof(Block)), kRows * sizeof(Block));
+        const std::byte* const blocks = w + j * kBytes;
+        ahead.finishing(j * kRows * kBytes, kRows * kBytes);
         const __m256 d = Format::d(blocks, rows.offset);
         __m256 dmin = _mm256_setzero_ps();
         if constexpr (Format::kHasMin) dmin = load_halves(blocks + offsetof(Block, dmin), rows.offset);

@@ -1,6 +1,4 @@
 // Products of the code-book and ternary formats with int8 activations, AVX2 (kernel_q256.h).
-#include <algorithm>
-
 #include "cpp/kernels/avx2/panel_q256.h"
 #include "cpp/tensor/integer_blocks.h"
 
@@ -132,11 +130,13 @@ inline __m256 scaled_halves(const std::byte* w, const int64_t* offset, float by)
 
 template <size_t kValues>
 constexpr int greatest(const int8_t (&values)[kValues]) {
-  return *std::max_element(values, values + kValues);
+  int most = 0;
+  for (const int8_t value : values) most = value > most ? value : most;
+  return most;
 }
 
 struct FormatIQ2_XXS : Grid<BlockIQ2_XXS> {
-  static constexpr int kMaxWeight = greatest(kIQ2Values);
+  static constexpr int kMaxStored = greatest(kIQ2Values);
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -156,7 +156,7 @@ struct FormatIQ2_XXS : Grid<BlockIQ2_XXS> {
 };
 
 struct FormatIQ2_XS : Grid<BlockIQ2_XS> {
-  static constexpr int kMaxWeight = greatest(kIQ2Values);
+  static constexpr int kMaxStored = greatest(kIQ2Values);
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -177,7 +177,7 @@ struct FormatIQ2_XS : Grid<BlockIQ2_XS> {
 };
 
 struct FormatIQ2_S : Grid<BlockIQ2_S> {
-  static constexpr int kMaxWeight = greatest(kIQ2Values);
+  static constexpr int kMaxStored = greatest(kIQ2Values);
   Scales16 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ2Scale); }
@@ -195,7 +195,7 @@ struct FormatIQ2_S : Grid<BlockIQ2_S> {
 };
 
 struct FormatIQ3_XXS : Grid<BlockIQ3_XXS> {
-  static constexpr int kMaxWeight = greatest(kIQ3_XXSValues);
+  static constexpr int kMaxStored = greatest(kIQ3_XXSValues);
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return scaled_halves<Block>(w, offset, kIQ3_XXSScale); }
@@ -213,7 +213,7 @@ struct FormatIQ3_XXS : Grid<BlockIQ3_XXS> {
 };
 
 struct FormatIQ3_S : Grid<BlockIQ3_S> {
-  static constexpr int kMaxWeight = greatest(kIQ3_SValues);
+  static constexpr int kMaxStored = greatest(kIQ3_SValues);
   Scales8 scales;
 
   static __m256 d(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, d), offset); }
@@ -236,7 +236,7 @@ template <typename Block_>
 struct Decoded {
   using Block = Block_;
   static constexpr Weights kWeights = Weights::kSigned;
-  static constexpr int kMaxWeight = 9;  // IQ1's 8 * grid +- 1
+  static constexpr int kMaxStored = 9;  // IQ1's 8 * grid +- 1
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = -1;
   IntegerBlock integers;

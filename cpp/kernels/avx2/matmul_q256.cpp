@@ -10,7 +10,7 @@ namespace {
 
 struct FormatQ2_K : HalfD<BlockQ2_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
-  static constexpr int kMaxWeight = 3;
+  static constexpr int kMaxStored = 3;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -33,7 +33,7 @@ struct FormatQ2_K : HalfD<BlockQ2_K> {
 
 struct FormatQ3_K : HalfD<BlockQ3_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
-  static constexpr int kMaxWeight = 7;
+  static constexpr int kMaxStored = 7;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = 2;  // w = stored - 4
   const Block* block;
@@ -81,7 +81,7 @@ inline ScalesAndMins unpack_scales_mins(const uint8_t* scales) {
 
 struct FormatQ4_K : HalfD<BlockQ4_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
-  static constexpr int kMaxWeight = 15;
+  static constexpr int kMaxStored = 15;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -100,7 +100,7 @@ struct FormatQ4_K : HalfD<BlockQ4_K> {
 
 struct FormatQ5_K : HalfD<BlockQ5_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
-  static constexpr int kMaxWeight = 31;
+  static constexpr int kMaxStored = 31;
   static constexpr bool kHasMin = true;
   static constexpr int kOffsetShift = -1;
   const Block* block;
@@ -120,7 +120,7 @@ struct FormatQ5_K : HalfD<BlockQ5_K> {
 
 struct FormatQ6_K : HalfD<BlockQ6_K> {
   static constexpr Weights kWeights = Weights::kUnsigned;
-  static constexpr int kMaxWeight = 63;
+  static constexpr int kMaxStored = 63;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = 5;  // w = stored - 32
   const Block* block;
@@ -147,7 +147,7 @@ struct FormatQ6_K : HalfD<BlockQ6_K> {
 
 struct FormatIQ4_XS : HalfD<BlockIQ4_XS> {
   static constexpr Weights kWeights = Weights::kSigned;
-  static constexpr int kMaxWeight = 127;
+  static constexpr int kMaxStored = 127;
   static constexpr bool kHasMin = false;
   static constexpr int kOffsetShift = -1;
   const Block* block;

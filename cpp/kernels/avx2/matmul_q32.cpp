@@ -1,8 +1,9 @@
 // Products of the 32-element formats with int8 activations (canonical.h, C4), AVX2.
 //
-// Eight rows advance together, one block each per step. vpmaddubsw multiplies unsigned weights by signed activations,
-// and its pairs must stay within 16 bits: an offset format keeps its stored unsigned value (at most 31 * 127 * 2) and
-// subtracts offset * sum(q) afterwards; a signed one multiplies |w| by q with w's sign (at most 128 * 127 * 2 = 32512).
+// One column: rows are read one after the other, as one stream; more columns: eight rows side by side, one block each per
+// step; still more: panels (panel.h). vpmaddubsw multiplies unsigned weights by signed activations, and its pairs must stay
+// within 16 bits: an offset format keeps its stored unsigned value (at most 31 * 127 * 2) and subtracts offset * sum(q)
+// afterwards; a signed one multiplies |w| by q with w's sign (at most 128 * 127 * 2 = 32512).
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "cpp/kernels/avx2/panel.h"
@@ -46,11 +47,11 @@ struct Signed {
   }
 };
 
-// Per format: the integers of a block, their offset, the scales of eight blocks.
+// Per format: the integers of a block, kMaxStored in magnitude at most, their offset, the scales of eight blocks.
 template <typename Block_, int kMax, int kOffsetOfW>
 struct HalfScale {
   using Block = Block_;
-  static constexpr int kMaxWeight = kMax;
+  static constexpr int kMaxStored = kMax;
   static constexpr int64_t kBytes = sizeof(Block);
   static constexpr int32_t kOffset = kOffsetOfW;
   static constexpr bool kHasMin = false;
@@ -96,7 +97,7 @@ static_assert(mxfp4_tables_agree());
 
 struct FormatMXFP4 : Unsigned {
   using Block = BlockMXFP4;
-  static constexpr int kMaxWeight = 24;
+  static constexpr int kMaxStored = 24;
   static constexpr int64_t kBytes = sizeof(BlockMXFP4);
   static constexpr int32_t kOffset = kMXFP4Offset;
   static constexpr bool kHasMin = false;
@@ -134,8 +135,9 @@ struct Kernel {
     } else {
       const std::byte* w = rows.w;
       for (int64_t b = 0; b < args.k / 32; ++b, w += Format::kBytes) {
-        if (b % (64 / Format::kBytes) == 0) {  // about once per cache line
-          for (int i = 0; i < kRows; ++i) prefetch_next_group(w + rows.offset[i], args.w_row_bytes, 1);
+        // The next rows, about once per cache line: the hardware does not follow eight short rows by itself.
+        if (b % (64 / Format::kBytes) == 0) {
+          for (int i = 0; i < kRows; ++i) __builtin_prefetch(w + rows.offset[i] + kRows * args.w_row_bytes, 0, 3);
         }
         __m256i partial[kN][kRows];
 #pragma GCC unroll 8
@@ -185,14 +187,13 @@ struct Kernel {
     for (int64_t b = 0; b < n_blocks; b += kStreamBlocks) {
       const int n = static_cast<int>(n_blocks - b < kStreamBlocks ? n_blocks - b : kStreamBlocks);
       const std::byte* const w = rows.w + b * Format::kBytes;
-      const Ahead ahead(w, kRows * args.w_row_bytes);
+      const Ahead ahead(rows.w, kRows * args.w_row_bytes, b * kRows * Format::kBytes, n * kRows * Format::kBytes);
       alignas(32) int32_t sums[kRows][kStreamBlocks];
       for (int i = 0; i < kRows; ++i) {
         int j = 0;
         for (; j + 8 <= n; j += 8) {
-          const int64_t at = rows.offset[i] + j * Format::kBytes;
-          ahead.reading(at, 8 * Format::kBytes);
-          store_256(sums[i] + j, sum_blocks<8>(w + at, x.q + 32 * (b + j), 8));
+          ahead.reading((i * n + j) * Format::kBytes, 8 * Format::kBytes);
+          store_256(sums[i] + j, sum_blocks<8>(w + rows.offset[i] + j * Format::kBytes, x.q + 32 * (b + j), 8));
         }
         if (j < n) {
           const std::byte* const last = w + rows.offset[i] + j * Format::kBytes;
@@ -230,12 +231,13 @@ struct Kernel {
 };
 
 // With many columns (panel.h).
-template <typename Row>
+template <typename Format>
 struct Panel32 {
   static constexpr int kElements = 32;
-  static constexpr int kFewColumns = Row::kSigned ? 4 : 2;  // more are worth an expanded panel
-  static constexpr int64_t kBytes = Row::kBytes;
-  static constexpr int kSteps = steps_that_fit(Row::kMaxWeight, 8);
+  static constexpr int kFewColumns = Format::kSigned ? 4 : 2;  // more are worth an expanded panel
+  static constexpr int64_t kBytes = Format::kBytes;
+  static constexpr int kSteps = steps_that_fit(Format::kMaxStored, 8);
+  static_assert(2 * Format::kMaxStored * 127 <= INT16_MAX);
 
   struct Panel {
     alignas(32) PanelBytes w;
@@ -247,25 +249,26 @@ struct Panel32 {
     for (int b = 0; b < n_blocks; ++b, p += kBytes) {
       __m256i v[kRows], w[kRows];
 #pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) v[i] = Row::expand(reinterpret_cast<const typename Row::Block*>(p + offset[i]));
+      for (int i = 0; i < kRows; ++i)
+        v[i] = Format::expand(reinterpret_cast<const typename Format::Block*>(p + offset[i]));
       transpose_dwords(v, w);
 #pragma GCC unroll 8
       for (int t = 0; t < kRows; ++t) store_256(panel->w[8 * b + t], w[t]);
-      _mm256_store_ps(panel->d[b], Row::scales(p, offset));
-      if constexpr (Row::kHasMin) _mm256_store_ps(panel->m[b], Row::mins(p, offset));
+      _mm256_store_ps(panel->d[b], Format::scales(p, offset));
+      if constexpr (Format::kHasMin) _mm256_store_ps(panel->m[b], Format::mins(p, offset));
       if (b == kChunk / 64) pace->step();
     }
   }
 
   template <int kColumns, int kPanels>
-  static void multiply(const Panel* panels, int n_blocks, const ChunkColumn* columns, float (*const* acc_rows)[kRows]) {
+  static void multiply(const Panel* panels, int n_blocks, const Column* columns, float (*const* acc_rows)[kRows]) {
     const __m256i ones = _mm256_set1_epi16(1);
     for (int b = 0; b < n_blocks; ++b) {
       __m256i dot[kPanels][kColumns];
 #pragma GCC unroll 8
       for (int t = 0; t < 8; t += kSteps) {
         __m256i sum[kPanels][kColumns];
-        add_products<Row::kSigned, kSteps>(panels, columns, 32 * b + 4 * t, sum);
+        add_products<Format::kSigned, kSteps>(panels, columns, 32 * b + 4 * t, sum);
 #pragma GCC unroll 2
         for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 4
@@ -283,10 +286,10 @@ struct Panel32 {
 #pragma GCC unroll 2
         for (int p = 0; p < kPanels; ++p) {
           __m256i s = dot[p][c];
-          if constexpr (Row::kOffset != 0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(Row::kOffset * x_sum));
+          if constexpr (Format::kOffset != 0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(Format::kOffset * x_sum));
           __m256 acc = _mm256_load_ps(acc_rows[p][c]);
           acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(_mm256_load_ps(panels[p].d[b]), dx), acc);
-          if constexpr (Row::kHasMin) {
+          if constexpr (Format::kHasMin) {
             const __m256 m_dx = _mm256_mul_ps(_mm256_load_ps(panels[p].m[b]), dx);
             acc = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(x_sum)), m_dx, acc);
           }

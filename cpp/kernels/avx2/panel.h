@@ -1,7 +1,7 @@
 // How the AVX2 products of quantised weights work with many columns (canonical.h, C4).
 //
 // A panel is 8 weight rows by a chunk of 256 elements, expanded to bytes in an order where a lane is a row:
-//   w[t][r][j] = element 4t + j of row r, as Format::chunk or Format::expand gives it.
+//   w[t][r][j] = element 4t + j of row r, unsigned with the format's offset, or the signed weight.
 // vpmaddubsw of w[t] with activations 4t .. 4t+3 broadcast gives two int16 for each row. As many of these as fit are added
 // as they are, and only then does vpmaddwd make int32 of them, which multiplies by the sub-block's scale as well. So most of
 // the work is one product and one sum for 32 elements, nothing is added across lanes, and the float chain of C4 runs for 8
@@ -25,13 +25,6 @@ constexpr int64_t kStripColumns = 64;  // that share expanded panels: their sums
 
 using PanelBytes = uint8_t[kChunk / 4][4 * kRows];  // w[t][4 * row + j]
 
-// One column's activations for a chunk.
-struct ChunkColumn {
-  const int8_t* q;
-  const float* d;
-  const int16_t* sums16;
-};
-
 inline void store_256(void* p, __m256i v) { _mm256_store_si256(static_cast<__m256i*>(p), v); }
 inline __m256i broadcast_dword(const int8_t* p) {
   int32_t dword;
@@ -39,11 +32,11 @@ inline __m256i broadcast_dword(const int8_t* p) {
   return _mm256_set1_epi32(dword);
 }
 
-// How many steps of 4 elements, each two products up to max_weight * 127 in an int16, add up without wrapping; a power of two
+// How many steps of 4 elements, each two products up to max_stored * 127 in an int16, add up without wrapping; a power of two
 // up to n_steps.
-constexpr int steps_that_fit(int max_weight, int n_steps) {
+constexpr int steps_that_fit(int max_stored, int n_steps) {
   int steps = 1;
-  while (2 * steps <= n_steps && 2 * steps * 2 * max_weight * 127 <= INT16_MAX) steps *= 2;
+  while (2 * steps <= n_steps && 2 * steps * 2 * max_stored * 127 <= INT16_MAX) steps *= 2;
   return steps;
 }
 
@@ -52,7 +45,7 @@ inline void keep_here(__m256i& v) { asm volatile("" : "+x"(v)); }
 
 // Two int16 for each row: kSteps times 4 elements from `element` on, kPanels panels by kColumns columns.
 template <bool kSigned, int kSteps, int kColumns, int kPanels, typename Panel>
-inline __attribute__((always_inline)) void add_products(const Panel* panels, const ChunkColumn* columns, int element,
+inline __attribute__((always_inline)) void add_products(const Panel* panels, const Column* columns, int element,
                                                         __m256i (&sum)[kPanels][kColumns]) {
 #pragma GCC unroll 8
   for (int t = 0; t < kSteps; ++t) {
@@ -76,9 +69,10 @@ inline __attribute__((always_inline)) void add_products(const Panel* panels, con
   }
 }
 
-// Every column of the strip with kPanels expanded panels: groups of kColumns, and what is left in smaller ones.
+// Every column of the strip, n of them, with kPanels expanded panels: groups of kColumns, and what is left in smaller ones.
+// acc[p]: float [n][kRows].
 template <typename Format, int kPanels, int kColumns>
-inline void multiply_columns(const typename Format::Panel* panels, int n_blocks, const ChunkColumn* columns, int64_t n,
+inline void multiply_columns(const typename Format::Panel* panels, int n_blocks, const Column* columns, int64_t n,
                              Pace* pace, float (*const (&acc)[kPanels])[kRows]) {
   int64_t c = 0;
   float (*at[kPanels])[kRows];
@@ -98,7 +92,8 @@ inline void multiply_columns(const typename Format::Panel* panels, int n_blocks,
 template <typename Format, int kPanels>
 void matmul_panels(const MatmulArgs& args, int64_t row, int64_t strip, int64_t n_columns) {
   constexpr int64_t kBlocks = kChunk / Format::kElements;  // blocks per chunk
-  const QuantizedRows& x = *args.x_q;
+  Column columns[kStripColumns];  // from the chunk's first element on
+  for (int64_t c = 0; c < n_columns; ++c) columns[c] = quantized_column(args, strip + c);
   alignas(32) float acc[kPanels][kStripColumns][kRows];
   alignas(32) typename Format::Panel panels[kPanels];
   RowGroup groups[kPanels];
@@ -115,12 +110,6 @@ void matmul_panels(const MatmulArgs& args, int64_t row, int64_t strip, int64_t n
   const int64_t n_blocks_in_row = args.k / Format::kElements;
   for (int64_t b = 0; b < n_blocks_in_row; b += kBlocks) {
     const int64_t n_blocks = n_blocks_in_row - b < kBlocks ? n_blocks_in_row - b : kBlocks;
-    ChunkColumn columns[kStripColumns];
-    for (int64_t c = 0; c < n_columns; ++c) {
-      const int64_t x_row = args.x_rows ? args.x_rows[strip + c] : strip + c;
-      columns[c] = {x.q + x_row * x.q_stride + b * Format::kElements, x.d + x_row * x.d_stride + b,
-                    x.sums16 + x_row * x.sums_stride + b * Format::kElements / 16};
-    }
     Pace pace(next + n_rows * b * Format::kBytes, strip == 0 ? n_rows * n_blocks * Format::kBytes : 0, n_steps);
     const int n = static_cast<int>(n_blocks);
     for (int p = 0; p < kPanels; ++p) {
@@ -128,12 +117,16 @@ void matmul_panels(const MatmulArgs& args, int64_t row, int64_t strip, int64_t n
       Format::expand(groups[p].w + b * Format::kBytes, groups[p].offset, n, panels + p, &pace);
     }
     multiply_columns<Format, kPanels, kGroupColumns>(panels, n, columns, n_columns, &pace, accs);
+    for (int64_t c = 0; c < n_columns; ++c) {
+      columns[c].q += kChunk;
+      columns[c].d += kBlocks;
+      columns[c].sums16 += kChunk / 16;
+    }
   }
   for (int p = 0; p < kPanels; ++p) {
     const int64_t at = row + p * kRows;
     for (int64_t c = 0; c < n_columns; ++c) {
-      const int64_t y_row = args.y_rows ? args.y_rows[strip + c] : strip + c;
-      store_rows(args.y + y_row * args.y_stride + at, args.row_end - at, _mm256_load_ps(acc[p][c]));
+      store_rows(columns[c].y + at, args.row_end - at, _mm256_load_ps(acc[p][c]));
     }
   }
 }

@@ -1,8 +1,6 @@
 // Formats of 256 elements with many columns (panel.h), from what kernel_q256.h reads of one row.
 #pragma once
 
-#include <utility>
-
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
 #include "cpp/kernels/avx2/kernel_q256.h"
@@ -23,16 +21,18 @@ inline __m256i twice_low_half(__m256i v) {  // of each dword
 }
 inline __m256i twice_high_half(__m256i v) { return _mm256_blend_epi16(v, _mm256_srli_epi32(v, 16), 0x55); }
 
-template <typename Row>
+template <typename Format>
 struct Panel256 {
-  using Block = typename Row::Block;
+  using Block = typename Format::Block;
   static constexpr int kElements = 256;
   static constexpr int kFewColumns = 4;  // more are worth an expanded panel
   static constexpr int64_t kBytes = sizeof(Block);
-  static constexpr int kSubBlock = sizeof(Row::scales) == sizeof(Scales16) ? 16 : 32;
-  static constexpr bool kSigned = Row::kWeights != Weights::kUnsigned;
-  static constexpr bool kMeetsSums = Row::kHasMin || Row::kOffsetShift >= 0;
-  static constexpr int kSteps = steps_that_fit(Row::kMaxWeight, kSubBlock / 4);
+  static constexpr int kSubBlock = sizeof(Format::scales) == sizeof(Scales16) ? 16 : 32;
+  static constexpr bool kSigned = Format::kWeights != Weights::kUnsigned;
+  static constexpr bool kMeetsSums = Format::kHasMin || Format::kOffsetShift >= 0;
+  static constexpr int kSteps = steps_that_fit(Format::kMaxStored, kSubBlock / 4);
+  static_assert(2 * Format::kMaxStored * 127 <= INT16_MAX);
+  static_assert(!(Format::kHasMin && Format::kOffsetShift >= 0), "only one of them meets the sums");
 
   struct Panel {
     alignas(32) PanelBytes w;
@@ -47,10 +47,17 @@ struct Panel256 {
     __m256i scales[kRows];
     __m256i mins[kRows];
     for (int i = 0; i < kRows; ++i) {
-      const Row block = Row::open(reinterpret_cast<const Block*>(p + offset[i]));
+      const Format block = Format::open(reinterpret_cast<const Block*>(p + offset[i]));
       scales[i] = scales_of_16(block.scales);
-      if constexpr (Row::kHasMin) mins[i] = block.mins16;
-      store_chunks(block, i, bytes, std::make_integer_sequence<int, 8>());
+      if constexpr (Format::kHasMin) mins[i] = block.mins16;
+      store_256(bytes[0][i], chunk_bytes<0>(block));
+      store_256(bytes[1][i], chunk_bytes<1>(block));
+      store_256(bytes[2][i], chunk_bytes<2>(block));
+      store_256(bytes[3][i], chunk_bytes<3>(block));
+      store_256(bytes[4][i], chunk_bytes<4>(block));
+      store_256(bytes[5][i], chunk_bytes<5>(block));
+      store_256(bytes[6][i], chunk_bytes<6>(block));
+      store_256(bytes[7][i], chunk_bytes<7>(block));
       if (i == kRows / 2) pace->step();
     }
     for (int chunk = 0; chunk < 8; ++chunk) {
@@ -69,17 +76,17 @@ struct Panel256 {
         store_256(panel->scale[2 * i + 1], twice_high_half(pairs[i]));
       }
     }
-    if constexpr (Row::kHasMin) transpose_dwords(mins, pairs);
+    if constexpr (Format::kHasMin) transpose_dwords(mins, pairs);
     if constexpr (kMeetsSums) {
       for (int i = 0; i < 8; ++i) store_256(panel->pair[i], pairs[i]);
     }
-    _mm256_store_ps(panel->d, Row::d(p, offset));
-    if constexpr (Row::kHasMin) _mm256_store_ps(panel->dmin, load_halves(p + offsetof(Block, dmin), offset));
+    _mm256_store_ps(panel->d, Format::d(p, offset));
+    if constexpr (Format::kHasMin) _mm256_store_ps(panel->dmin, load_halves(p + offsetof(Block, dmin), offset));
   }
 
   // acc = fma(float(S), d * dx, acc);  acc = fma(-float(M), dmin * dx, acc)
   template <int kColumns, int kPanels>
-  static void multiply(const Panel* panels, int, const ChunkColumn* columns, float (*const* acc_rows)[kRows]) {
+  static void multiply(const Panel* panels, int, const Column* columns, float (*const* acc_rows)[kRows]) {
     __m256i total[kPanels][kColumns];
     for (int p = 0; p < kPanels; ++p) {
       for (int c = 0; c < kColumns; ++c) total[p][c] = _mm256_setzero_si256();
@@ -104,10 +111,10 @@ struct Panel256 {
         __m256i met = _mm256_setzero_si256();
         if constexpr (kMeetsSums) met = meet_sums(panels[p], columns[c].sums16);
         __m256i s = total[p][c];
-        if constexpr (Row::kOffsetShift >= 0) s = _mm256_sub_epi32(s, _mm256_slli_epi32(met, Row::kOffsetShift));
+        if constexpr (Format::kOffsetShift >= 0) s = _mm256_sub_epi32(s, _mm256_slli_epi32(met, Format::kOffsetShift));
         __m256 acc = _mm256_load_ps(acc_rows[p][c]);
         acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(_mm256_load_ps(panels[p].d), dx), acc);
-        if constexpr (Row::kHasMin) {
+        if constexpr (Format::kHasMin) {
           acc = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(met), _mm256_mul_ps(_mm256_load_ps(panels[p].dmin), dx), acc);
         }
         _mm256_store_ps(acc_rows[p][c], acc);
@@ -116,16 +123,10 @@ struct Panel256 {
   }
 
  private:
-  template <int... kChunks>
-  static inline __attribute__((always_inline)) void store_chunks(const Row& block, int row, uint8_t (*bytes)[kRows][32],
-                                                                 std::integer_sequence<int, kChunks...>) {
-    (store_256(bytes[kChunks][row], chunk_bytes<kChunks>(block)), ...);
-  }
-
   template <int kChunkOfBlock>
-  static inline __attribute__((always_inline)) __m256i chunk_bytes(const Row& block) {
+  static inline __attribute__((always_inline)) __m256i chunk_bytes(const Format& block) {
     const __m256i w = block.template chunk<kChunkOfBlock>();
-    if constexpr (Row::kWeights == Weights::kMagnitudes) {
+    if constexpr (Format::kWeights == Weights::kMagnitudes) {
       return _mm256_sign_epi8(w, block.template sign<kChunkOfBlock>());
     } else {
       return w;

@@ -90,13 +90,6 @@ static inline __m256 load_halves(const std::byte* p, const int64_t* offset) {
   return _mm256_cvtph_ps(_mm_setr_epi16(half[0], half[1], half[2], half[3], half[4], half[5], half[6], half[7]));
 }
 
-// Asks for size_bytes at the same place of the next group of rows. The hardware does not follow eight short rows by
-// itself (Q4_K from memory, k = 2048: 3 GB/s without, 11 with). An address past the end is harmless.
-static inline void prefetch_next_group(const std::byte* p, int64_t w_row_bytes, int64_t size_bytes) {
-  const char* next = reinterpret_cast<const char*>(p) + kRows * w_row_bytes;
-  for (int64_t i = 0; i < size_bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T0);
-}
-
 static inline void store_rows(float* y, int64_t n_rows, __m256 value) {
   if (n_rows >= kRows) {
     _mm256_storeu_ps(y, value);

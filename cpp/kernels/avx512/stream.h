@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cpp/kernels/avx512/panel.h"
+#include "cpp/kernels/prefetch.h"
 
 #if defined(EXPERTREE_AVX512)
 
@@ -15,6 +16,7 @@ namespace expertree::avx512 {
 namespace {
 
 constexpr int kStreamColumns = 4;  // at most
+
 // Sums of the four dwords of each 128-bit lane of v[0] .. v[3]: dword i of lane L belongs to lane L of v[i].
 inline __m512i sum_quads(__m512i v0, __m512i v1, __m512i v2, __m512i v3) {
   const __m512i t0 = _mm512_add_epi32(_mm512_unpacklo_epi32(v0, v1), _mm512_unpackhi_epi32(v0, v1));
