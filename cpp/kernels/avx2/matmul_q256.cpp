@@ -65,18 +65,21 @@ struct ScalesAndMins {
   __m128i scales;  // eight int16
   __m256i mins16;  // sixteen int16: each minimum twice, to meet sums16
 };
-inline ScalesAndMins unpack_scales_mins(const uint8_t* scales) {
-  const uint32_t s0 = load_u32(scales);
-  const uint32_t s1 = load_u32(scales + 4);
-  const uint32_t s2 = load_u32(scales + 8);
-  constexpr uint32_t kNibbles = 0x0f0f0f0fu;
-  constexpr uint32_t kPairs = 0x03030303u;
-  constexpr uint32_t kSix = 0x3f3f3f3fu;
-  const __m256i both = _mm256_cvtepu8_epi16(set_u32(s0 & kSix, (s2 & kNibbles) | (s0 >> 6 & kPairs) << 4, s1 & kSix,
-                                                    (s2 >> 4 & kNibbles) | (s1 >> 6 & kPairs) << 4));
-  const __m128i mins = _mm256_extracti128_si256(both, 1);
-  return {_mm256_castsi256_si128(both),
-          _mm256_set_m128i(_mm_unpackhi_epi16(mins, mins), _mm_unpacklo_epi16(mins, mins))};
+// From the first 16 bytes of a block.
+inline ScalesAndMins unpack_scales_mins(const void* block) {
+  static_assert(offsetof(BlockQ4_K, scales) == 4 && offsetof(BlockQ5_K, scales) == 4);
+  const __m128i v = load_128(block);
+  const __m128i six = _mm_set1_epi32(0x3f3f3f3f), four = _mm_set1_epi32(0x0f0f0f0f);
+  // Scales 0-3 and minimums 0-3 are whole; of the others the last four bytes hold low and high nibbles.
+  const __m128i low = _mm_shuffle_epi8(v, _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+  const __m128i nibbles = _mm_blend_epi16(low, _mm_srli_epi16(low, 4), 0xc0);
+  const __m128i upper =
+      _mm_shuffle_epi8(_mm_srli_epi16(v, 2), _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+  const __m128i bytes =
+      _mm_or_si128(_mm_and_si128(nibbles, _mm_unpacklo_epi32(six, four)), _mm_and_si128(upper, _mm_set1_epi8(0x30)));
+  const __m256i both = _mm256_cvtepu8_epi16(bytes);
+  const __m256i mins = _mm256_permute4x64_epi64(both, 0xfa);  // 0-3 in the low half, 4-7 in the high one
+  return {_mm256_castsi256_si128(both), _mm256_unpacklo_epi16(mins, mins)};
 }
 
 struct FormatQ4_K : HalfD<BlockQ4_K> {
@@ -89,7 +92,7 @@ struct FormatQ4_K : HalfD<BlockQ4_K> {
   Scales8 scales;
 
   static FormatQ4_K open(const Block* block) {
-    const ScalesAndMins both = unpack_scales_mins(block->scales);
+    const ScalesAndMins both = unpack_scales_mins(block);
     return {{}, block, both.mins16, spread(both.scales)};
   }
   template <int kChunk>
@@ -108,7 +111,7 @@ struct FormatQ5_K : HalfD<BlockQ5_K> {
   Scales8 scales;
 
   static FormatQ5_K open(const Block* block) {
-    const ScalesAndMins both = unpack_scales_mins(block->scales);
+    const ScalesAndMins both = unpack_scales_mins(block);
     return {{}, block, both.mins16, spread(both.scales)};
   }
   template <int kChunk>
