@@ -47,6 +47,20 @@ struct Signed {
   }
 };
 
+// The first four bytes of eight rows' blocks: scales are there.
+inline __m256i first_dwords(const std::byte* w, const int64_t* offset) {
+  int32_t v[kRows];
+  for (int i = 0; i < kRows; ++i) std::memcpy(v + i, w + offset[i], 4);
+  return _mm256_setr_epi32(v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
+}
+
+// The binary16 in the low half of every dword.
+inline __m256 low_halves(__m256i v) {
+  const __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0x08);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+
 // Per format: the integers of a block, kMaxStored in magnitude at most, their offset, the scales of eight blocks.
 template <typename Block_, int kMax, int kOffsetOfW>
 struct HalfScale {
@@ -55,14 +69,18 @@ struct HalfScale {
   static constexpr int64_t kBytes = sizeof(Block);
   static constexpr int32_t kOffset = kOffsetOfW;
   static constexpr bool kHasMin = false;
-  static __m256 scales(const std::byte* w, const int64_t* offset) {
-    return load_halves(w + offsetof(Block, d), offset);
+  static __m256 scales(__m256i firsts) {
+    static_assert(offsetof(Block, d) == 0);
+    return low_halves(firsts);
   }
 };
 template <typename Block, int kMax>
 struct HalfScaleAndMin : HalfScale<Block, kMax, 0> {
   static constexpr bool kHasMin = true;
-  static __m256 mins(const std::byte* w, const int64_t* offset) { return load_halves(w + offsetof(Block, m), offset); }
+  static __m256 mins(__m256i firsts) {
+    static_assert(offsetof(Block, m) == 2);
+    return low_halves(_mm256_srli_epi32(firsts, 16));
+  }
 };
 
 struct FormatQ4_0 : HalfScale<BlockQ4_0, 15, 8>, Unsigned {
@@ -103,10 +121,9 @@ struct FormatMXFP4 : Unsigned {
   static constexpr bool kHasMin = false;
   static __m256i expand(const BlockMXFP4* block) { return lookup(kMXFP4Unsigned, nibbles(block->qs)); }
   // 2^(e - 128); exponents 0 and 1 are subnormal.
-  static __m256 scales(const std::byte* w, const int64_t* offset) {
-    uint8_t e[kRows];
-    for (int i = 0; i < kRows; ++i) e[i] = static_cast<uint8_t>(w[offset[i]]);
-    const __m256i exponent = _mm256_setr_epi32(e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]);
+  static __m256 scales(__m256i firsts) {
+    static_assert(offsetof(BlockMXFP4, e) == 0);
+    const __m256i exponent = _mm256_and_si256(firsts, _mm256_set1_epi32(255));
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(1)), 23);
     const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), exponent);
     const __m256i is_normal = _mm256_cmpgt_epi32(exponent, _mm256_set1_epi32(1));
@@ -146,7 +163,7 @@ struct Kernel {
 #pragma GCC unroll 4
           for (int c = 0; c < kN; ++c) partial[c][i] = Format::dot(integers, load_256(x[c].q + 32 * b));
         }
-        const BlockScales scales = BlockScales::of(w, rows.offset);
+        const BlockScales scales = BlockScales::of(first_dwords(w, rows.offset));
 #pragma GCC unroll 4
         for (int c = 0; c < kN; ++c) acc[c] = scales.add(sum_eight(partial[c]), x[c], b, acc[c]);
       }
@@ -160,9 +177,9 @@ struct Kernel {
     __m256 d;
     __m256 m;
 
-    static inline BlockScales of(const std::byte* w, const int64_t* offset) {
-      BlockScales out{Format::scales(w, offset), _mm256_setzero_ps()};
-      if constexpr (Format::kHasMin) out.m = Format::mins(w, offset);
+    static inline BlockScales of(__m256i firsts) {
+      BlockScales out{Format::scales(firsts), _mm256_setzero_ps()};
+      if constexpr (Format::kHasMin) out.m = Format::mins(firsts);
       return out;
     }
 
@@ -189,44 +206,52 @@ struct Kernel {
       const std::byte* const w = rows.w + b * Format::kBytes;
       const Ahead ahead(rows.w, kRows * args.w_row_bytes, b * kRows * Format::kBytes, n * kRows * Format::kBytes);
       alignas(32) int32_t sums[kRows][kStreamBlocks];
+      alignas(32) int32_t firsts[kRows][kStreamBlocks];  // dwords of the blocks
       for (int i = 0; i < kRows; ++i) {
+        const std::byte* const row = w + rows.offset[i];
         int j = 0;
         for (; j + 8 <= n; j += 8) {
           ahead.reading((i * n + j) * Format::kBytes, 8 * Format::kBytes);
-          store_256(sums[i] + j, sum_blocks<8>(w + rows.offset[i] + j * Format::kBytes, x.q + 32 * (b + j), 8));
+          sum_blocks<8>(row + j * Format::kBytes, x.q + 32 * (b + j), 8, sums[i] + j, firsts[i] + j);
         }
-        if (j < n) {
-          const std::byte* const last = w + rows.offset[i] + j * Format::kBytes;
-          store_256(sums[i] + j, sum_blocks<0>(last, x.q + 32 * (b + j), n - j));
-        }
+        if (j < n) sum_blocks<0>(row + j * Format::kBytes, x.q + 32 * (b + j), n - j, sums[i] + j, firsts[i] + j);
       }
       for (int j = 0; j < n; j += 8) {
-        __m256i by_row[kRows], dots[8];
-        for (int i = 0; i < kRows; ++i) by_row[i] = load_256(sums[i] + j);
-        transpose_dwords(by_row, dots);
+        __m256i dots[8], first[8];  // of 8 blocks
+        load_transposed(sums, j, dots);
+        load_transposed(firsts, j, first);
         ahead.finishing(j * kRows * Format::kBytes, 8 * kRows * Format::kBytes);
-        for (int l = 0; l < 8 && j + l < n; ++l) {
-          acc = BlockScales::of(w + (j + l) * Format::kBytes, rows.offset).add(dots[l], x, b + j + l, acc);
-        }
+        for (int l = 0; l < 8 && j + l < n; ++l) acc = BlockScales::of(first[l]).add(dots[l], x, b + j + l, acc);
       }
     }
     return acc;
   }
 
-  // The integer sums of n of a row's blocks, a lane each; at least kAll, at most 8.
+  // Of n of a row's blocks, at least kAll, at most 8: the integer sums and the first dwords.
   template <int kAll>
-  [[gnu::always_inline]] static inline __m256i sum_blocks(const std::byte* w, const int8_t* q, int n) {
+  [[gnu::always_inline]] static inline void sum_blocks(const std::byte* w, const int8_t* q, int n, int32_t* sums,
+                                                       int32_t* firsts) {
     __m256i partial[8];
 #pragma GCC unroll 8
     for (int l = 0; l < 8; ++l) {
       if (l < kAll || l < n) {
         const __m256i integers = Format::expand(reinterpret_cast<const Block*>(w + l * Format::kBytes));
         partial[l] = Format::dot(integers, load_256(q + 32 * l));
+        std::memcpy(firsts + l, w + l * Format::kBytes, 4);
       } else {
         partial[l] = _mm256_setzero_si256();
+        firsts[l] = 0;
       }
     }
-    return sum_eight(partial);
+    store_256(sums, sum_eight(partial));
+  }
+
+  // by_block[l]: column j + l of the rows, a lane for each row.
+  static inline void load_transposed(const int32_t (&rows)[kRows][kStreamBlocks], int j, __m256i (&by_block)[8]) {
+    __m256i by_row[kRows];
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) by_row[i] = load_256(rows[i] + j);
+    transpose_dwords(by_row, by_block);
   }
 };
 
@@ -254,8 +279,9 @@ struct Panel32 {
       transpose_dwords(v, w);
 #pragma GCC unroll 8
       for (int t = 0; t < kRows; ++t) store_256(panel->w[8 * b + t], w[t]);
-      _mm256_store_ps(panel->d[b], Format::scales(p, offset));
-      if constexpr (Format::kHasMin) _mm256_store_ps(panel->m[b], Format::mins(p, offset));
+      const __m256i firsts = first_dwords(p, offset);
+      _mm256_store_ps(panel->d[b], Format::scales(firsts));
+      if constexpr (Format::kHasMin) _mm256_store_ps(panel->m[b], Format::mins(firsts));
       if (b == kChunk / 64) pace->step();
     }
   }
