@@ -10,6 +10,7 @@ constexpr double kLeastSlope = 0.05;
 constexpr double kMostSlope = 10.0;
 constexpr double kMostOffset = 10.0;
 constexpr double kMostDeviation = 4.0;
+constexpr double kForget = 1.0 / 32.0;  // in a step without verification
 constexpr double kPriorCurvature = 2.0;  // of a deviation: some eight nodes
 
 double log_odds(double score) {
@@ -65,6 +66,19 @@ void AcceptanceFit::observe(float score, int32_t depth, bool accepted) {
   own.evidence = kKeep * own.evidence + weight;
   own.deviation = std::clamp(own.deviation + error / (own.evidence + kPriorCurvature), -kMostDeviation, kMostDeviation);
   center();
+}
+
+void AcceptanceFit::forget() {
+  const auto fade = [](double* value, double start) { *value += kForget * (start - *value); };
+  fade(&slope_, 1.0);
+  fade(&offset_, 0.0);
+  fade(&ss_, kPriorNodes);
+  fade(&so_, 0.0);
+  fade(&oo_, kPriorNodes * 0.25);
+  for (Depth& depth : depths_) {
+    fade(&depth.deviation, 0.0);
+    fade(&depth.evidence, 0.0);
+  }
 }
 
 void AcceptanceFit::center() {

@@ -20,6 +20,9 @@ class AcceptanceFit {
   // depth: 1 for the root's children.
   double probability(float score, int32_t depth) const;
   void observe(float score, int32_t depth, bool accepted);
+  // A step whose draft was not worth verifying, as far as is known here: what was seen fades, and the map goes back to
+  // A = S. Nothing else would ever correct a fit that a few unlucky nodes made too low to verify any.
+  void forget();
 
   // No node that scores less has that probability, however deep it is.
   float least_score(double probability) const;

@@ -305,6 +305,25 @@ def test_residency_learns_that_scores_promise_too_much() -> None:
     assert selector.select([-1], [0.9], cost, None, 0) == []
 
 
+def test_an_unlucky_start_is_not_the_last_word() -> None:
+    """Eight drafts in ten are right, but the first ones were not. Steps without verification tell nothing about that."""
+    cost = flat_cost([1.0, 1.4])
+    selector = Selector("residency:guard=off")
+    rng = np.random.default_rng(1)
+    n_unlucky = 0
+    while nodes := selector.select([-1], [0.8], cost, None, 0):
+        selector.observe([], 0.0, 1.4)
+        n_unlucky += 1
+    assert 1 <= n_unlucky < 40
+    verified = 0
+    for _ in range(400):
+        nodes = selector.select([-1], [0.8], cost, None, 0)
+        verified += len(nodes)
+        selector.observe(nodes if rng.random() < 0.8 else [], 0.0, 1.4 if nodes else 1.0)
+    print(f"\nstopped after {n_unlucky} drafts, then verified in {verified} of 400 steps")
+    assert verified > 320
+
+
 def test_residency_stops_drafting_that_does_not_pay_and_comes_back() -> None:
     cost = flat_cost([1.0, 1.01])
 

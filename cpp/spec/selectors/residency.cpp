@@ -78,6 +78,8 @@ class ResidencySelector final : public Selector {
   void observe(const StepOutcome& outcome) override {
     // A bound that one odd measurement made too high leaves nothing to choose from, and so nothing to correct it by.
     if (outcome.tree->size() == 0) least_score_ *= 0.5f;
+    // A rest says nothing about scores.
+    if (outcome.selected.empty() && wants_draft()) acceptance_.forget();
     for (const int32_t v : outcome.selected) {
       const bool accepted = std::find(outcome.accepted.begin(), outcome.accepted.end(), v) != outcome.accepted.end();
       const auto i = static_cast<size_t>(v);
