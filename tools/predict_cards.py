@@ -51,9 +51,9 @@ SOURCES = {
     "copy_share": "of the memory's data rate that a large copy reaches; assumed, tools/gpu_check.sh measures it",
     "kernel_share": "of a copy's rate that kernels reach: the goal that tools/gpu_check.sh measures against",
     "launch_us": "from one kernel's start to the next one's in a stream, when each is short; assumed, 2 to 3 are usual",
-    "graph_us": "from the launch of a graph to its first kernel's start, beyond what a kernel of a graph takes; assumed",
+    "graph_us": "from a graph's launch to its first kernel's start, beyond what a kernel of a graph takes; assumed",
     "node_us": "from one kernel's start to the next one's in a graph, when each is short: 80 of them in 70 us, as the "
-    "documentation of CUDA.jl has it (cuda.juliagpu.org, \"Graphs\": 260 us without a graph)",
+    'documentation of CUDA.jl has it (cuda.juliagpu.org, "Graphs": 260 us without a graph)',
     "copy_us": "what a copy of a few KB takes in its stream or graph; assumed",
     "wait_us": "from the end of work on the device until the host goes on; assumed",
     "host_us": "a layer's share of the CPU: norms, router, grouping rows, summing; assumed",
@@ -263,9 +263,9 @@ def model_lines(model: CardModel, calls: Calls, a: Assumptions) -> list[str]:
     return [
         *lines,
         "",
-        f"A layer is {layer.graphs:g} graphs of {layer.nodes:g} kernels in all, {layer.launches:g} launches beside them, "
-        f"{layer.copies:g} copies and {layer.waits:g} waits; {n} layers and the head take {total * 1e-3:.2f} ms per token "
-        "beside reading weights.",
+        f"A layer is {layer.graphs:g} graphs of {layer.nodes:g} kernels in all, {layer.launches:g} launches beside "
+        f"them, {layer.copies:g} copies and {layer.waits:g} waits; {n} layers and the head take {total * 1e-3:.2f} ms "
+        "per token beside reading weights.",
     ]
 
 

@@ -27,9 +27,9 @@ struct TreeAttention {
   const int32_t* tails;
   int32_t n_positions;  // host: no row's path is longer; sets the grid
   float scale;
-  float softcap;          // 0: none
-  const float* sinks;     // [n_heads] or null
-  float* out;             // [n_rows][n_heads][head_dim_v]
+  float softcap;  // 0: none
+  const float* sinks;  // [n_heads] or null
+  float* out;  // [n_rows][n_heads][head_dim_v]
 };
 
 // Bytes of scratch that launch_attention needs.

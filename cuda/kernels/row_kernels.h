@@ -23,7 +23,7 @@ struct ResidualNorm {
   const float* add;
   const float* post_norm;  // [n] or null
   float scale;
-  const float* w;     // [n] or null
+  const float* w;  // [n] or null
   const float* bias;  // [n] or null
   float eps;
   float* normed;

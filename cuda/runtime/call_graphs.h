@@ -56,7 +56,8 @@ class CallGraphs {
   void add(const Shape& shape) {
     size_ += shape.size();
     while (size_ > kMostSize && !entries_.empty()) {
-      const auto oldest = std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.last_use; });
+      const auto oldest =
+          std::ranges::min_element(entries_, {}, [](const auto& entry) { return entry.second.last_use; });
       size_ -= oldest->first.size();
       entries_.erase(oldest);
     }

@@ -86,8 +86,8 @@ void CudaDense::set_rows(const DeviceAttentionRows& rows) {
 void CudaDense::send_tables() {
   Carver measure(nullptr);
   AttentionTables::take(&measure, shape_.tables);
-  CUDA_CHECK(cudaMemcpyAsync(attention_.tables, pinned_.tables, measure.used_bytes(), cudaMemcpyHostToDevice,
-                             stream_.get()));
+  CUDA_CHECK(
+      cudaMemcpyAsync(attention_.tables, pinned_.tables, measure.used_bytes(), cudaMemcpyHostToDevice, stream_.get()));
 }
 
 // Norm, rotation and scale of queries or keys, in the model's order.

@@ -112,7 +112,9 @@ void CudaDense::begin(const float* x, int64_t n_rows, int64_t k) {
   ET_CHECK(n_rows <= plan_.max_rows && k <= plan_.max_k);
   if (pending_ && is_kept(Wait::kDenseInputs)) CUDA_CHECK(cudaEventSynchronize(done_.get()));
   pending_ = true;
-  shape_ = {.n_rows = rows_with_room(n_rows, plan_.max_rows), .k = k};
+  shape_ = {};
+  shape_.n_rows = rows_with_room(n_rows, plan_.max_rows);
+  shape_.k = k;
   *pinned_.inputs.n_rows = static_cast<int32_t>(n_rows);
   std::memcpy(pinned_.inputs.x, x, static_cast<size_t>(n_rows * k) * sizeof(float));
 }

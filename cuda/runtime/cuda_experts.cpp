@@ -236,15 +236,14 @@ void CudaExperts::wait_for_copies(std::span<const DeviceRows> experts) {
 void CudaExperts::enqueue_run(const ExpertRunShape& shape, uint64_t tables_at) {
   if (shape.n_inputs > 0) enqueue_inputs(shape.n_inputs);
   Carver device(device_.tables + tables_at);
-  const auto tables =
-      BatchTables::take(&device, plan_.layers[static_cast<size_t>(layer_)].n_experts, shape.n_pairs);
+  const auto tables = BatchTables::take(&device, plan_.layers[static_cast<size_t>(layer_)].n_experts, shape.n_pairs);
   CUDA_CHECK(cudaMemcpyAsync(device_.tables + tables_at, pinned_.tables + tables_at, device.used_bytes(),
                              cudaMemcpyHostToDevice, runs_.get()));
   launch(tables, shape);
   const int64_t at = n_pairs_ * plan_.n_embd;
   CUDA_CHECK(cudaMemcpyAsync(pinned_.outputs + at, device_.outputs + at,
-                             static_cast<size_t>(shape.n_pairs * plan_.n_embd) * sizeof(float),
-                             cudaMemcpyDeviceToHost, runs_.get()));
+                             static_cast<size_t>(shape.n_pairs * plan_.n_embd) * sizeof(float), cudaMemcpyDeviceToHost,
+                             runs_.get()));
 }
 
 // A batch's first run, with its inputs, may be a graph: with all experts there it is the whole batch.

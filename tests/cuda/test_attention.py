@@ -153,8 +153,9 @@ def test_rows_of_several_sequences(order: str) -> None:
     base, n_seen = [0, 0, 71, 71, 5, 100, 139, 64], [70, 69, 64, 33, 32, 31, 2, 1]
     tails: list[list[int]] = [[], [3, 90], [], [70], [1, 2, 3], [], [0], []]
     begins = np.cumsum([0, *(len(t) for t in tails)])[:-1]
+    listed = [cell for tail in tails for cell in tail]
     with device() as on:
-        put = [on.put(np.array(x, np.int32)) for x in (base, n_seen, begins, [len(t) for t in tails], sum(tails, []))]
+        put = [on.put(np.array(x, np.int32)) for x in (base, n_seen, begins, [len(t) for t in tails], listed)]
         args = TreeAttention(
             q=on.put(q), k=put_cells(on, "F32", k), v=put_cells(on, "F32", v), n_heads=4, n_kv_heads=2,
             head_dim_k=32, head_dim_v=32, base=put[0], n_prefix=put[1], tail=put[2], n_tail=put[3], tails=put[4],

@@ -100,7 +100,8 @@ def test_calls_that_come_again_are_graphs() -> None:
     for i in range(4):
         device.load(i, WEIGHTS[i].tobytes())
     assert [launches(device, n, (0,)) for n in (5, 6, 5, 7, 6)] == [0, 1, 1, 0, 1]
-    assert [launches(device, 5, matrices) for matrices in ((3,), (0, 3), (3, 0), (3, 0), (3,), (0,))] == [0, 0, 0, 1, 1, 1]
+    kinds = ((3,), (0, 3), (3, 0), (3, 0), (3,), (0,))
+    assert [launches(device, 5, matrices) for matrices in kinds] == [0, 0, 0, 1, 1, 1]
     assert [launches(device, n, (1,)) for n in (32, 25, 33, 33, 33)] == [0, 1, 0, 0, 0]
 
 

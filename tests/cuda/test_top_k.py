@@ -10,7 +10,9 @@ from kernels import CudaError, device, load
 from weights import assert_same_bits
 
 
-def top_k(logits: np.ndarray, k: int, ask: bool = True, there: int | None = None) -> tuple[np.ndarray, np.ndarray, bool]:
+def top_k(
+    logits: np.ndarray, k: int, ask: bool = True, there: int | None = None
+) -> tuple[np.ndarray, np.ndarray, bool]:
     """Values, ids, and whether some logit is NaN or +inf. there: rows that there are."""
     n_rows, n = logits.shape
     size = load().et_top_k_scratch_bytes

@@ -1,5 +1,5 @@
-"""Calls of a device that come again are graphs: no bit depends on it, whatever grows, shrinks or takes turns between two
-launches of one graph, and a step makes few calls of the runtime."""
+"""Calls of a device that come again are graphs: no bit depends on it, whatever grows, shrinks or takes turns between
+two launches of one graph, and a step makes few calls of the runtime."""
 
 from __future__ import annotations
 
