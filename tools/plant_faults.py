@@ -318,14 +318,14 @@ FAULTS = [Fault(*row) for row in (
     ("device", "cells that come back to the device are those of the first head", "cpp/model/device_block.cpp",
      "std::copy_n(state.key(layer, head, begin + c)", "std::copy_n(state.key(layer, 0, begin + c)", (VRAM_ATTENTION,)),
     ("device", "a sequence's ancestors are those of the pool's first cells", "cpp/model/attention_rows.cpp",
-     "tails_.push_back(static_cast<int32_t>(base + cell))", "tails_.push_back(cell)", (VRAM_ATTENTION,)),
+     "tails_.push_back(static_cast<int32_t>(base + cell))", "tails_.push_back(cell)", (VRAM_GRAPHS,)),
     ("device", "the norm behind attention is left out", "cuda/runtime/cuda_block.cpp",
      "add_to_residual(block, block.post_attention_norm,", "add_to_residual(block, nullptr,", (VRAM_ATTENTION,)),
     ("device", "a router with a norm of its own reads what experts read", "cuda/runtime/cuda_block.cpp",
      "if (router.own_norm) {", "if (false) {", (VRAM_ATTENTION,)),
     ("device", "a layer norm is an RMS norm there", "cuda/runtime/cuda_block.cpp",
-     "n_rows_, n, device_.inputs.x, n, stream, block.layer_norm));", "n_rows_, n, device_.inputs.x, n, stream, false));",
-     (VRAM_ATTENTION,)),
+     "n_rows_, n, device_.inputs.x, n, stream, block.layer_norm));",
+     "n_rows_, n, device_.inputs.x, n, stream, false));", (VRAM_ATTENTION,)),
     ("device", "a layer's own scale is left out there", "cpp/model/block_plan.cpp",
      "    if (!w.output_scale.empty()) block.output_scale = w.output_scale[0];\n", "", (VRAM_BLOCKS,)),
     ("device", "a feed-forward part that runs beside experts is taken for the layer's", "cpp/model/dense_parts.cpp",
@@ -343,8 +343,8 @@ FAULTS = [Fault(*row) for row in (
      " std::tie(o.n_rows, o.k, o.sends_tables, o.tables, o.work);\n  }\n", (VRAM_GRAPHS,)),
     ("device", "a graph is found whatever its tables have room for", "cuda/runtime/call_shape.h",
      "  auto operator<=>(const CallShape&) const = default;\n",
-     "  auto operator<=>(const CallShape& o) const {\n    return std::tie(n_rows, k, sends_tables, n_positions, work) <=>"
-     " std::tie(o.n_rows, o.k, o.sends_tables, o.n_positions, o.work);\n  }\n", (VRAM_GRAPHS,)),
+     "  auto operator<=>(const CallShape& o) const {\n    return std::tie(n_rows, k, sends_tables, n_positions, work)"
+     " <=> std::tie(o.n_rows, o.k, o.sends_tables, o.n_positions, o.work);\n  }\n", (VRAM_GRAPHS,)),
     ("device", "a graph keeps the rows' tables of its capture", "cuda/runtime/cuda_dense.cpp",
      "  if (shape_.sends_tables) send_tables();\n",
      "  cudaStreamCaptureStatus status;\n  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));\n"

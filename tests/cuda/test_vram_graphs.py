@@ -13,7 +13,7 @@ from core_session import same_bits
 from emulated_device import STREAMS, emulated, leaks, library, n_calls
 from expertree import Model
 from recorded_model import ARCHITECTURES as RECORDED
-from test_vram import TOKENS, FetchRule, OnDevice
+from test_vram import TOKENS, FetchRule, OnDevice, budgets
 from test_vram_attention import cpu_session, device_session, random_tree
 from tiny_model import ARCHITECTURES
 
@@ -102,6 +102,27 @@ def test_widths(streams: str, tiny: Tiny) -> None:
                 else:
                     one.rollback()
         assert launched() - before >= 2 * 10
+
+
+@pytest.mark.parametrize(("arch", "fetch"), [("qwen3moe", "always"), ("qwen3moe", "shuffled"), ("gpt-oss", "always")])
+@pytest.mark.parametrize("streams", STREAMS)
+def test_experts(streams: str, arch: str, fetch: str, tiny: Tiny) -> None:
+    """All of a layer's on the device, or some of them with the rest behind them or on the CPU; rows that one has vary.
+    Those of gpt-oss have biases, which are each layer's own."""
+    path = tiny(arch=arch, format="Q8_0", **({"n_layers": 3} if arch == "qwen3moe" else {}))
+    rng = np.random.default_rng(7)
+    with emulated(streams=streams, seed=3):
+        vram = budgets(path)[-1 if fetch == "always" else 2]
+        sessions = device_session(OnDevice(path, vram, fetch=getattr(FetchRule, fetch))), cpu_session(path)
+        for one in sessions:
+            one.prefill(TOKENS[:20])
+        before = launched()
+        for n in (8, 1, 5, 6, 8, 1) * 5:
+            evaluate(sessions, rng.integers(0, 96, n), chain(n))
+            for one in sessions:
+                one.rollback()
+        # Of some seven a step; with some of the experts alone there, of three.
+        assert launched() - before >= (100 if fetch == "always" else 30)
 
 
 def test_trees_that_become_deep(tiny: Tiny) -> None:
