@@ -44,7 +44,7 @@ class CallGraphs {
 
  private:
   // Of all shapes that are remembered. What a graph takes grows with its nodes, some 25 for a layer: this is room for ten
-  // widths of a model of a hundred layers, however these are divided into calls.
+  // widths of a model of a hundred layers in one call, and for five where each is a call.
   static constexpr int64_t kMostSize = 1024;
 
   struct Entry {
