@@ -59,6 +59,7 @@ VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 VRAM_ATTENTION = "tests/cuda/test_vram_attention.py"
 VRAM_BLOCKS = "tests/cuda/test_vram_blocks.py"
+VRAM_GRAPHS = "tests/cuda/test_vram_graphs.py"
 VRAM_DENSE = "tests/cuda/test_vram_dense.py"
 SAMPLER = "tests/unit/test_sampler.py"
 VRAM_HEAD = "tests/cuda/test_vram_head.py"
@@ -293,8 +294,9 @@ FAULTS = [Fault(*row) for row in (
      (VRAM_ATTENTION,)),
     ("device", "a sequence keeps its cells when it ends", "cpp/model/cell_pool.h",
      "~DeviceCells() { pool_->give_back(base_); }", "~DeviceCells() {}", (VRAM_ATTENTION,)),
-    ("device", "rows of a tree see the longest prefix", "cpp/model/attention_rows.cpp",
-     "(n_prefix < 0 || path.n_prefix < n_prefix)", "(n_prefix < 0 || path.n_prefix > n_prefix)", (VRAM_ATTENTION,)),
+    ("device", "rows of a tree see the prefix of the first one", "cpp/model/attention_rows.cpp",
+     "n_prefix_.push_back(static_cast<int32_t>(path.n_prefix));",
+     "n_prefix_.push_back(static_cast<int32_t>(state.path(begin).n_prefix));", (VRAM_ATTENTION,)),
     ("device", "values come back as keys", "cpp/model/device_trip.cpp",
      "of_block + at.keys, of_block + at.values);", "of_block + at.keys, of_block + at.keys);", (VRAM_ATTENTION,)),
     ("device", "layers of a round trip leave the keys of its first one", "cpp/model/device_trip.cpp",
@@ -319,15 +321,15 @@ FAULTS = [Fault(*row) for row in (
      "  norm();\n  rope.n_pairs = 0;", "  rope.n_pairs = 0;", (VRAM_ATTENTION,)),
     ("device", "cells that come back to the device are those of the first head", "cpp/model/device_block.cpp",
      "std::copy_n(state.key(layer, head, begin + c)", "std::copy_n(state.key(layer, 0, begin + c)", (VRAM_ATTENTION,)),
-    ("device", "int8 cells of a sequence have the scales of the pool's first cells", "cuda/runtime/cuda_attention.cpp",
-     "  if (cells.scales != nullptr) cells.scales += at / 32;\n", "", (VRAM_ATTENTION,)),
+    ("device", "a sequence's ancestors are those of the pool's first cells", "cpp/model/attention_rows.cpp",
+     "tails_.push_back(static_cast<int32_t>(base + cell))", "tails_.push_back(cell)", (VRAM_GRAPHS,)),
     ("device", "the norm behind attention is left out", "cuda/runtime/cuda_block.cpp",
      "add_to_residual(block, block.post_attention_norm,", "add_to_residual(block, nullptr,", (VRAM_ATTENTION,)),
     ("device", "a router with a norm of its own reads what experts read", "cuda/runtime/cuda_block.cpp",
      "if (router.own_norm) {", "if (false) {", (VRAM_ATTENTION,)),
     ("device", "a layer norm is an RMS norm there", "cuda/runtime/cuda_block.cpp",
-     "n_rows_, n, device_.inputs, n, stream, block.layer_norm));", "n_rows_, n, device_.inputs, n, stream, false));",
-     (VRAM_ATTENTION,)),
+     "n_rows_, n, device_.inputs.x, n, stream, block.layer_norm));",
+     "n_rows_, n, device_.inputs.x, n, stream, false));", (VRAM_ATTENTION,)),
     ("device", "a layer's own scale is left out there", "cpp/model/block_plan.cpp",
      "    if (!w.output_scale.empty()) block.output_scale = w.output_scale[0];\n", "", (VRAM_BLOCKS,)),
     ("device", "a feed-forward part that runs beside experts is taken for the layer's", "cpp/model/dense_parts.cpp",
@@ -335,10 +337,35 @@ FAULTS = [Fault(*row) for row in (
     ("device", "scores that are not numbers choose", "cpp/model/device_block.cpp",
      "    if (not_finite != 0) refuse_scores(layer);\n", "", (VRAM_BLOCKS,)),
     ("device", "rows with a budget of experts choose from the layer before", "cpp/model/device_block.cpp",
-     "    scores_.assign(outputs + at.scores, outputs + at.weights);\n",
-     "    if (scores_.empty()) scores_.assign(outputs + at.scores, outputs + at.weights);\n", (VRAM_BLOCKS,)),
+     "    scores_.assign(outputs + at.scores,", "    if (scores_.empty()) scores_.assign(outputs + at.scores,",
+     (VRAM_BLOCKS,)),
     ("device", "keys are not clamped", "cuda/runtime/cuda_attention.cpp",
      "  CUDA_CHECK(launch_clamp(k, n_rows_ * layer.k_width(), layer.limit, stream));\n", "", (VRAM_ATTENTION,)),
+    ("device", "a graph is found whatever positions its grid is made for", "cuda/runtime/call_shape.h",
+     "  auto operator<=>(const CallShape&) const = default;\n",
+     "  auto operator<=>(const CallShape& o) const {\n    return std::tie(n_rows, k, sends_tables, tables, work) <=>"
+     " std::tie(o.n_rows, o.k, o.sends_tables, o.tables, o.work);\n  }\n", (VRAM_GRAPHS,)),
+    ("device", "a graph is found whatever its tables have room for", "cuda/runtime/call_shape.h",
+     "  auto operator<=>(const CallShape&) const = default;\n",
+     "  auto operator<=>(const CallShape& o) const {\n    return std::tie(n_rows, k, sends_tables, n_positions, work)"
+     " <=> std::tie(o.n_rows, o.k, o.sends_tables, o.n_positions, o.work);\n  }\n", (VRAM_GRAPHS,)),
+    ("device", "a graph keeps the rows' tables of its capture", "cuda/runtime/cuda_dense.cpp",
+     "  if (shape_.sends_tables) send_tables();\n",
+     "  cudaStreamCaptureStatus status;\n  CUDA_CHECK(cudaStreamIsCapturing(stream, &status));\n"
+     "  if (shape_.sends_tables && status == cudaStreamCaptureStatusNone) send_tables();\n", (VRAM_GRAPHS,)),
+    ("device", "rows that a call has room for are taken for its own", "cuda/runtime/cuda_dense.cpp",
+     "*pinned_.inputs.n_rows = static_cast<int32_t>(n_rows);",
+     "*pinned_.inputs.n_rows = static_cast<int32_t>(shape_.n_rows);", (VRAM_GRAPHS,)),
+    ("device", "rows that are not there leave keys", "cuda/runtime/cuda_attention.cpp",
+     "block.keys, stream, device_.inputs.n_rows));", "block.keys, stream));", (VRAM_GRAPHS,)),
+    ("device", "experts of all layers share graphs", "cuda/runtime/cuda_experts.cpp",
+     "ExpertRunShape shape{layer_,", "ExpertRunShape shape{0,", (VRAM_GRAPHS,)),
+    ("device", "a graph of experts is found whatever pairs it has room for", "cuda/runtime/cuda_experts.h",
+     "  auto operator<=>(const ExpertRunShape&) const = default;\n",
+     "  auto operator<=>(const ExpertRunShape& o) const {\n    return std::tie(layer, n_inputs, n_active, max_rows) <=>"
+     " std::tie(o.layer, o.n_inputs, o.n_active, o.max_rows);\n  }\n", (VRAM_GRAPHS,)),
+    ("device", "a capture that failed goes on", "cuda/runtime/call_graphs.cpp",
+     "    give_up_capture(stream);\n", "", (VRAM_FAULTS,)),
     ("paging", "the simulation counts nothing", "cpp/experts/cache_simulation.cpp",
      "      cache.count(layer, experts, 1);\n", "", (PAGER,)),
     ("paging", "a draft's rows count before they are kept", "cpp/engine/session_step.cpp",

@@ -36,6 +36,8 @@ class Assumptions:
     copy_share: float = 0.9
     kernel_share: float = 0.8
     launch_us: float = 2.5
+    graph_us: float = 5.0
+    node_us: float = 0.9
     copy_us: float = 5.0
     wait_us: float = 10.0
     host_us: float = 20.0
@@ -49,7 +51,10 @@ SOURCES = {
     "copy_share": "of the memory's data rate that a large copy reaches; assumed, tools/gpu_check.sh measures it",
     "kernel_share": "of a copy's rate that kernels reach: the goal that tools/gpu_check.sh measures against",
     "launch_us": "from one kernel's start to the next one's in a stream, when each is short; assumed, 2 to 3 are usual",
-    "copy_us": "what a copy of a few KB takes in its stream; assumed",
+    "graph_us": "from a graph's launch to its first kernel's start, beyond what a kernel of a graph takes; assumed",
+    "node_us": "from one kernel's start to the next one's in a graph, when each is short: 80 of them in 70 us, as the "
+    'documentation of CUDA.jl has it (cuda.juliagpu.org, "Graphs": 260 us without a graph)',
+    "copy_us": "what a copy of a few KB takes in its stream or graph; assumed",
     "wait_us": "from the end of work on the device until the host goes on; assumed",
     "host_us": "a layer's share of the CPU: norms, router, grouping rows, summing; assumed",
     "host_gb_per_s": "at which the CPU runs experts from its memory: half of two channels of DDR5-5600 (89.6), or "
@@ -258,8 +263,9 @@ def model_lines(model: CardModel, calls: Calls, a: Assumptions) -> list[str]:
     return [
         *lines,
         "",
-        f"A layer is {layer.launches:g} launches, {layer.copies:g} copies and {layer.waits:g} waits; {n} layers and "
-        f"the head take {total * 1e-3:.2f} ms per token beside reading weights.",
+        f"A layer is {layer.graphs:g} graphs of {layer.nodes:g} kernels in all, {layer.launches:g} launches beside "
+        f"them, {layer.copies:g} copies and {layer.waits:g} waits; {n} layers and the head take {total * 1e-3:.2f} ms "
+        "per token beside reading weights.",
     ]
 
 

@@ -121,7 +121,7 @@ class Device {
 
 // What such a library exports, under the name kDeviceEntryName: the device, to be deleted by the caller; nullptr when
 // there is none, with why[0 .. why_size) saying what is missing. Libraries made for another abi return nullptr.
-constexpr uint32_t kDeviceAbi = 5;
+constexpr uint32_t kDeviceAbi = 6;
 constexpr const char* kDeviceEntryName = "expertree_open_device";
 using DeviceEntry = Device* (*)(uint32_t abi, char* why, size_t why_size);
 

@@ -58,18 +58,6 @@ struct DeviceAttentionLayer {
   }
 };
 
-// Rows [row, row + n) of a call that go together: of one sequence, whose first cell is `base`. Row r sees the positions
-// first[r], or 0, .. n_prefix + n_tail[r] - 1 of its path: cells base .. base + n_prefix - 1, then
-// base + tails[tail + (r - row) * tail_stride + i]. n_tail may be negative.
-struct DeviceAttentionRun {
-  int64_t row;
-  int64_t n;
-  int64_t base;
-  int64_t n_prefix;
-  int64_t tail;
-  int64_t tail_stride;
-};
-
 // What turns the heads of rows.
 struct DeviceAngles {
   int64_t n_pairs = 0;
@@ -77,16 +65,19 @@ struct DeviceAngles {
   const float* sin = nullptr;
 };
 
-// What layers are told of a pass's rows.
+// What layers are told of a pass's rows. Row r sees the positions first[r], or 0, .. n_prefix[r] + n_tail[r] - 1 of its path,
+// at least one: the cells base[r] .. base[r] + n_prefix[r] - 1, then tails[tail[r]] .. tails[tail[r] + n_tail[r] - 1].
 struct DeviceAttentionRows {
   DeviceAngles angles;
   DeviceAngles windowed;  // of layers with a window
   const float* query_scale = nullptr;  // [n_rows], of layers that have one
-  const int32_t* cells = nullptr;  // [n_rows], in the pool
+  const int32_t* cells = nullptr;  // [n_rows], in the pool: of the rows themselves
   const int32_t* first = nullptr;  // [n_rows], of layers with a window; others see from 0 on
+  const int32_t* base = nullptr;  // [n_rows], in the pool
+  const int32_t* n_prefix = nullptr;  // [n_rows]
+  const int32_t* tail = nullptr;  // [n_rows]
   const int32_t* n_tail = nullptr;  // [n_rows]
-  std::span<const int32_t> tails;
-  std::span<const DeviceAttentionRun> runs;
+  std::span<const int32_t> tails;  // in the pool
 };
 
 }  // namespace expertree

@@ -2,6 +2,7 @@
 // memory, and products with it. Its calls throw as those of Device do.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,6 +23,18 @@ struct DeviceMatrix {
   int64_t size_bytes() const { return rows * row_bytes(dtype, k); }  // in the file's layout
 };
 
+// Calls of few rows, which come again and again, have few widths, so that each can be prepared once: 1, 2, 3, 4, 6, 8, 12, 16,
+// 24, 32. More rows than a call has are of no use to anybody.
+constexpr int64_t kMostPreparedRows = 32;
+inline int64_t rounded_up(int64_t n) {
+  int64_t width = 1;
+  while (width < n && width + width / 2 < n) width *= 2;
+  return width < n ? width + width / 2 : width;
+}
+inline int64_t rows_with_room(int64_t n, int64_t max_rows) {
+  return n <= kMostPreparedRows ? std::min(rounded_up(n), max_rows) : n;
+}
+
 struct DeviceDensePlan {
   std::vector<DeviceMatrix> matrices;
   GatedUnit unit = GatedUnit::kSwiGlu;
@@ -37,7 +50,8 @@ struct DeviceDensePlan {
   int64_t max_tails = 0;  // of a call
 };
 
-// Products of a call are asynchronous; the device runs them in order.
+// A call is begun, told what it is to do, run, and waited for. The device does what it was told in order. Outputs follow one
+// another; what is [n_rows][..] of them has room for rows_with_room(n_rows) rows.
 class DeviceDense {
  public:
   // Waits for what is under way.
@@ -46,16 +60,15 @@ class DeviceDense {
   // Copies a matrix's rows, in the file's layout, to the device and waits for it.
   virtual void load(int32_t matrix, const std::byte* rows) = 0;
 
-  // Begins a call: inputs x [n_rows][k], which have been read when this returns. A call before it that nobody waited for
-  // is given up.
+  // Inputs x [n_rows][k], which have been read when this returns. A call before it that nobody waited for is given up.
   virtual void begin(const float* x, int64_t n_rows, int64_t k) = 0;
-  // matrix . x for every row. The outputs, [n_rows][rows], follow those of the call's products before.
+  // matrix . x for every row: [n_rows][rows].
   virtual void product(int32_t matrix) = 0;
   // The same of down . unit(gate . x, up . x).
   virtual void feed_forward(int32_t gate, int32_t up, int32_t down) = 0;
 
   // Of a call whose inputs are rows of the residual stream, and that has no products of its own: blocks of the plan's, one
-  // after the other, then either of the other two. The outputs follow one another: kDeviceCallHead where there are blocks,
+  // after the other, then either of the other two. The outputs: kDeviceCallHead where there are blocks,
   // DeviceBlock::outputs() of each, the residual stream as they leave it [n_rows][n_embd], DeviceHead::outputs().
   virtual void block(int32_t block) = 0;
   virtual void residual() = 0;
@@ -64,8 +77,10 @@ class DeviceDense {
   // What this call's blocks, and those of later calls, are told of their rows: each has as many. Read when this returns.
   virtual void set_rows(const DeviceAttentionRows& rows) = 0;
   // Fills n cells of a block from `cell` on: keys [n][n_kv_heads][key_bytes], values likewise, in the formats of its
-  // attention, which have been read when this returns. Later calls find them.
+  // attention, which have been read when this returns. This call's blocks and later ones find them.
   virtual void put_cells(int32_t block, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) = 0;
+  // Begins to do it; the call is told nothing any more.
+  virtual void run() = 0;
   // Ends the call: all its outputs, there until the next begin().
   virtual const float* wait() = 0;
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "cpp/backend/device_attention.h"
@@ -16,19 +15,16 @@ class AttentionRows {
   // Rows [begin, begin + n) of a sequence's pending batch, which follow those added before. The state has cells there.
   // False: the tails are more than max_tails in all, and the rows are not to be used.
   bool add(const SequenceState& state, int64_t begin, int64_t n, int64_t max_tails);
-
-  const std::vector<int32_t>& cells() const { return cells_; }
-  const std::vector<int32_t>& n_tail() const { return n_tail_; }
-  const std::vector<int32_t>& tails() const { return tails_; }
-  const std::vector<DeviceAttentionRun>& runs() const { return runs_; }
+  // All but angles, scales and what is seen first; good until rows are added.
+  DeviceAttentionRows rows() const;
 
  private:
-  bool add_runs(const SequenceState& state, int64_t begin, int64_t n, int64_t max_tails);
-
   std::vector<int32_t> cells_;
+  std::vector<int32_t> base_;
+  std::vector<int32_t> n_prefix_;
+  std::vector<int32_t> tail_;
   std::vector<int32_t> n_tail_;
   std::vector<int32_t> tails_;
-  std::vector<DeviceAttentionRun> runs_;
 };
 
 }  // namespace expertree

@@ -11,14 +11,14 @@ namespace expertree {
 // Of the last block of a trip.
 void Forward::take_block(const Chunk& chunk, int64_t layer, const float* outputs) {
   const DeviceBlock& block = products_.block(products_.block_of(layer));
-  const DeviceBlockOutputs at = block.outputs(chunk.n);
+  const DeviceBlockOutputs at = block.outputs(products_.rows_with_room(chunk.n));
   if (block.has_router()) {
     int32_t not_finite;
     std::memcpy(&not_finite, outputs + at.not_finite, sizeof not_finite);
     if (not_finite != 0) refuse_scores(layer);
     const auto n_used = static_cast<size_t>(chunk.n * h_.moe.n_used);
-    scores_.assign(outputs + at.scores, outputs + at.weights);
-    weights_.assign(outputs + at.weights, outputs + at.ids);
+    scores_.assign(outputs + at.scores, outputs + at.scores + chunk.n * h_.moe.n_experts);
+    weights_.assign(outputs + at.weights, outputs + at.weights + n_used);
     chosen_.resize(n_used);
     std::memcpy(chosen_.data(), outputs + at.ids, n_used * sizeof(int32_t));
   }

@@ -42,26 +42,25 @@ DeviceAttentionRows Forward::rows_for_device(const Chunk& chunk) {
   const auto angles = [](const Angles& from) {
     return DeviceAngles{from.rope->n_pairs(), from.cos.data(), from.sin.data()};
   };
-  return {.angles = angles(angles_),
-          .windowed = h_.window == Window::kNone ? DeviceAngles{} : angles(angles_windowed_),
-          .query_scale = query_scales_.data(),
-          .cells = device_rows_.cells().data(),
-          .first = first_seen_.data(),
-          .n_tail = device_rows_.n_tail().data(),
-          .tails = device_rows_.tails(),
-          .runs = device_rows_.runs()};
+  DeviceAttentionRows rows = device_rows_.rows();
+  rows.angles = angles(angles_);
+  if (h_.window != Window::kNone) rows.windowed = angles(angles_windowed_);
+  rows.query_scale = query_scales_.data();
+  rows.first = first_seen_.data();
+  return rows;
 }
 
 // The layer behind the last one that the device can run from `layer` on before the CPU is needed: for experts, for what is
 // recorded of a layer's input, or for room.
 int64_t Forward::end_of_trip(const Chunk& chunk, int64_t layer, bool silent) const {
   const auto block_of = [&](int64_t i) -> const DeviceBlock& { return products_.block(products_.block_of(i)); };
-  int64_t n_outputs = kDeviceCallHead + chunk.n * h_.n_embd + block_of(layer).outputs(chunk.n).size;
+  const int64_t n_rows = products_.rows_with_room(chunk.n);
+  int64_t n_outputs = kDeviceCallHead + n_rows * h_.n_embd + block_of(layer).outputs(n_rows).size;
   int64_t end = layer + 1;
   for (; !one_by_one_ && end < h_.n_layers - (silent ? 1 : 0); ++end) {
     if (!block_of(end - 1).has_feed_forward() || products_.block_of(end) < 0 || is_tapped(chunk, end)) break;
     if (weights(end).moe.moe_layer >= 0 && h_.moe.router_input == RouterInput::kLayerInput) break;
-    n_outputs += block_of(end).outputs(chunk.n).size;
+    n_outputs += block_of(end).outputs(n_rows).size;
     if (n_outputs > products_.max_outputs()) break;
   }
   return end;
@@ -76,14 +75,16 @@ bool Forward::is_tapped(const Chunk& chunk, int64_t layer) {
 // Whether a trip that ends behind the last layer can end in the best logits of all rows.
 bool Forward::ends_in_logits(const Chunk& chunk, int64_t first) const {
   if (one_by_one_ || n_best_ == 0) return false;
+  const int64_t room = products_.rows_with_room(chunk.n);
   int64_t n_rows = 0, n_outputs = kDeviceCallHead;
   for (const Piece& piece : chunk.pieces) {
     if (piece.request().last_hidden) return false;
     n_rows += piece.n_logit_rows();
   }
-  for (int64_t i = first; i < h_.n_layers; ++i)
-    n_outputs += products_.block(products_.block_of(i)).outputs(chunk.n).size;
-  n_outputs += DeviceHead::outputs(chunk.n, n_best_).size + chunk.n * h_.n_vocab;
+  for (int64_t i = first; i < h_.n_layers; ++i) {
+    n_outputs += products_.block(products_.block_of(i)).outputs(room).size;
+  }
+  n_outputs += DeviceHead::outputs(room, n_best_).size + room * h_.n_vocab;
   return n_rows == chunk.n && n_outputs <= products_.max_outputs() &&
          products_.block(products_.block_of(h_.n_layers - 1)).has_feed_forward();
 }
@@ -107,12 +108,13 @@ int64_t Forward::trip_to_device(const Chunk& chunk, int64_t layer, bool silent) 
   int32_t not_finite;
   std::memcpy(&not_finite, outputs, sizeof not_finite);
   const float* behind = outputs + kDeviceCallHead;
-  for (const int32_t number : trip_blocks_) behind += products_.block(number).outputs(chunk.n).size;
+  const int64_t room = products_.rows_with_room(chunk.n);
+  for (const int32_t number : trip_blocks_) behind += products_.block(number).outputs(room).size;
   bool is_sound = not_finite == 0;
   if (n_best > 0 && is_sound) {
     head_outputs_.resize(static_cast<size_t>(chunk.n * n_best));
     best_ids_.resize(head_outputs_.size());
-    is_sound = Products::take_best(behind, chunk.n, n_best, head_outputs_.data(), best_ids_.data());
+    is_sound = products_.take_best(behind, chunk.n, n_best, head_outputs_.data(), best_ids_.data());
   }
   if (!is_sound && (n_best > 0 || end > layer + 1)) {
     // Once more, so that whoever is to say what is wrong, and where, finds it.
@@ -121,7 +123,7 @@ int64_t Forward::trip_to_device(const Chunk& chunk, int64_t layer, bool silent) 
   }
   const float* of_block = outputs + kDeviceCallHead;
   for (int64_t i = layer; i < end; ++i) {
-    const DeviceBlockOutputs at = products_.block(products_.block_of(i)).outputs(chunk.n);
+    const DeviceBlockOutputs at = products_.block(products_.block_of(i)).outputs(room);
     scatter_cells(chunk, i, of_block + at.keys, of_block + at.values);
     if (i == end - 1) take_block(chunk, i, of_block);
     of_block += at.size;

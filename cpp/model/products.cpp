@@ -53,7 +53,7 @@ void Products::matmul(Activations& x, std::span<const CpuBackend::Product> produ
     if (is_there) width += product.w.rows;
   }
   if (there_.empty()) return backend_.matmul(x, products);
-  const int64_t step = std::min(max_rows_, max_outputs_ / width);
+  const int64_t step = most_rows(width);
   for (int64_t first = 0; first < x.rows(); first += step) {
     const int64_t n = std::min(step, x.rows() - first);
     run_there(x, first, n, there_);
@@ -62,11 +62,19 @@ void Products::matmul(Activations& x, std::span<const CpuBackend::Product> produ
   }
 }
 
+int64_t Products::most_rows(int64_t width) const {
+  const int64_t most = std::min(max_rows_, max_outputs_ / width);
+  int64_t n = most;
+  while (rows_with_room(n) > most) --n;
+  return n;
+}
+
 void Products::run_there(const Activations& x, int64_t first, int64_t n,
                          std::span<const CpuBackend::Product> products) {
   guarded([&] {
     dense_->begin(x.row(first), n, x.n());
     for (const CpuBackend::Product& product : products) dense_->product(place_of(product.w, product.bias));
+    dense_->run();
   });
 }
 
@@ -77,7 +85,7 @@ void Products::copy_outputs(const float* outputs, int64_t first, int64_t n,
     backend_.for_rows(n, width, [&](int64_t r) {
       std::copy_n(outputs + r * width, width, product.y + (first + r) * product.y_stride);
     });
-    outputs += n * width;
+    outputs += rows_with_room(n) * width;
   }
 }
 
@@ -98,6 +106,7 @@ bool Products::begin_feed_forward(const FeedForwardWeights& w, const Activations
   guarded([&] {
     dense_->begin(x.data(), x.rows(), x.n());
     dense_->feed_forward(gate, up, down);
+    dense_->run();
   });
   n_pending_ = x.rows() * w.down.rows;
   return true;
@@ -125,25 +134,27 @@ const float* Products::run_blocks(std::span<const int32_t> blocks, const float* 
     } else {
       dense_->residual();
     }
+    dense_->run();
   });
   return wait(std::ssize(blocks) + (n_best > 0 ? 1 : 0));
 }
 
 bool Products::best_logits(const float* residual, int64_t n, int32_t k, float* values, int32_t* ids) {
-  const int64_t step = std::min(max_rows_, max_outputs_ / (n_vocab_ + DeviceHead::outputs(1, k).size));
+  const int64_t step = most_rows(n_vocab_ + DeviceHead::outputs(1, k).size);
   for (int64_t first = 0; first < n; first += step) {
     const int64_t rows = std::min(step, n - first);
     guarded([&] {
       dense_->begin(residual + first * head_.n_embd, rows, head_.n_embd);
       dense_->best(k);
+      dense_->run();
     });
     if (!take_best(wait(1), rows, k, values + first * k, ids + first * k)) return false;
   }
   return true;
 }
 
-bool Products::take_best(const float* outputs, int64_t n, int32_t k, float* values, int32_t* ids) {
-  const DeviceBestOutputs at = DeviceHead::outputs(n, k);
+bool Products::take_best(const float* outputs, int64_t n, int32_t k, float* values, int32_t* ids) const {
+  const DeviceBestOutputs at = DeviceHead::outputs(rows_with_room(n), k);
   int32_t not_sound;
   std::memcpy(&not_sound, outputs + at.not_sound, sizeof not_sound);
   if (not_sound != 0) return false;

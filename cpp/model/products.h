@@ -56,8 +56,9 @@ class Products {
   // Where sequences get cells for it; nullptr: there is none.
   const std::shared_ptr<CellPool>& cells() const { return cells_; }
   int64_t max_tails() const { return max_tails_; }
-  // Floats of all outputs of a call.
+  // Floats of all outputs of a call, and the rows that those of n rows have room for.
   int64_t max_outputs() const { return max_outputs_; }
+  int64_t rows_with_room(int64_t n) const { return expertree::rows_with_room(n, max_rows_); }
   // Runs blocks, one after the other, on n rows of the residual stream, each when the cells that it lacks are filled in:
   // fills(i) says which, good until it is called again. rows: nullptr when they are the last call's. Then the best n_best
   // logits, or where that is 0 the residual stream. The outputs, as device_dense.h lists them, are there until the next call.
@@ -70,8 +71,8 @@ class Products {
   // The best k logits of n rows of the residual stream, [n][k] each, largest first, ties to the lower id. False: some logit
   // is NaN or +inf, and nothing else is known.
   bool best_logits(const float* residual, int64_t n, int32_t k, float* values, int32_t* ids);
-  // From the outputs of the head, DeviceHead::outputs(n, k).
-  static bool take_best(const float* outputs, int64_t n, int32_t k, float* values, int32_t* ids);
+  // From the outputs of the head, DeviceHead::outputs(rows_with_room(n), k).
+  bool take_best(const float* outputs, int64_t n, int32_t k, float* values, int32_t* ids) const;
 
   // The device is lost: somebody else has found out.
   void give_up() noexcept;
@@ -85,6 +86,8 @@ class Products {
   };
 
   int32_t place_of(const WeightMatrix& w, const float* bias) const;
+  // Rows of a call whose outputs have `width` floats each.
+  int64_t most_rows(int64_t width) const;
   void run_there(const Activations& x, int64_t first, int64_t n, std::span<const CpuBackend::Product> products);
   void copy_outputs(const float* outputs, int64_t first, int64_t n, std::span<const CpuBackend::Product> products);
   const float* wait(int64_t n_products);

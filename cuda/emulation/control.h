@@ -43,7 +43,9 @@ std::string fault_text();
 uint64_t n_faults();
 void clear_faults();  // and the device's sticky error
 
-uint64_t n_calls(const std::string& call);  // "*" for all; "bytes to device", "bytes to host": that copies moved
+// "*" for all; "bytes to device", "bytes to host": that copies moved; "graph:kernel", "graph:copy", "graph:memset": nodes of
+// graphs that were launched.
+uint64_t n_calls(const std::string& call);
 // Objects and memory not given back: streams, events, graphs, device and pinned allocations.
 std::string leaks();
 

@@ -49,6 +49,7 @@ std::vector<PointPtr> launch_nodes(const GraphExec& exec, const PointPtr& begin,
     std::vector<PointPtr> waits{begin};
     for (const int before : node.after) waits.push_back(points[static_cast<size_t>(before)]);
     points.push_back(std::make_shared<Point>());
+    count((std::string("graph:") + node.what).c_str(), 1);
     enqueue(exec.lanes[static_cast<size_t>(node.lane)], node.what, node.make(), std::move(waits), points.back(), lock);
   }
   return points;

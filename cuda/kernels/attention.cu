@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kMostScratch = int64_t{64} << 20;
 
-int64_t tiles_of(const TreeAttention& a) { return (a.n_prefix + a.tail_stride + kTile - 1) / kTile; }
+int64_t tiles_of(const TreeAttention& a) { return (int64_t{a.n_positions} + kTile - 1) / kTile; }
 
 int64_t floats_of_row(const TreeAttention& a) { return a.n_heads * (tiles_of(a) * (kTile + 1) + 1); }
 
@@ -36,7 +36,8 @@ int64_t attention_scratch_limit(const TreeAttention& a, int64_t n_rows) {
   return std::min(n_rows * row_bytes, std::max(kMostScratch, row_bytes));
 }
 
-cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scratch, cudaStream_t stream) {
+cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scratch, cudaStream_t stream,
+                             const int32_t* n_rows_device) {
   if (a.n_kv_heads < 1 || a.n_heads % a.n_kv_heads != 0 || !are_cells(a.k, a.head_dim_k) ||
       !are_cells(a.v, a.head_dim_v)) {
     return cudaErrorInvalidValue;
@@ -48,6 +49,7 @@ cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scrat
   for (int64_t row = 0; row < n_rows; row += step) {
     const int64_t rows = std::min(step, n_rows - row);
     const AttentionArgs args{.a = a,
+                             .n_rows_device = n_rows_device,
                              .first_row = row,
                              .n_tiles = n_tiles,
                              .scores = floats,

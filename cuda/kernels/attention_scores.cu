@@ -16,6 +16,7 @@ __global__ void __launch_bounds__(kThreads) score_tile(AttentionArgs args) {
   const TreeAttention& a = args.a;
   const int64_t row = args.first_row + blockIdx.z;
   const int kv_head = static_cast<int>(blockIdx.y);
+  if (!is_row(row, args.n_rows_device)) return;
   const PathOfRow path(a, row);
   const int begin = static_cast<int>(blockIdx.x) * kTile;
   if (begin >= path.n) return;

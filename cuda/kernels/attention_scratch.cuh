@@ -5,6 +5,7 @@
 #include "cuda/gpu/gpu.h"
 #include "cuda/kernels/attention_kernels.h"
 #include "cuda/kernels/cache_cells.cuh"
+#include "cuda/kernels/row_count.cuh"
 
 namespace expertree::cuda {
 
@@ -12,6 +13,7 @@ constexpr int kTile = 32;
 
 struct AttentionArgs {
   TreeAttention a;
+  const int32_t* n_rows_device;
   int64_t first_row;  // of the batch
   int64_t n_tiles;  // most that a row has
   float* scores;  // [rows][n_heads][n_tiles * 32]: scores, then their exponentials
@@ -24,19 +26,21 @@ struct AttentionArgs {
 // The cells of one row's positions.
 struct PathOfRow {
   int first;
+  int base;
   int n_prefix;
   int n;  // positions from the first on
   const int32_t* tail;
 
   __device__ PathOfRow(const TreeAttention& a, int64_t row)
       : first(a.first != nullptr ? a.first[row] : 0),
-        n_prefix(a.n_prefix_device != nullptr ? *a.n_prefix_device : a.n_prefix),
+        base(a.base[row]),
+        n_prefix(a.n_prefix[row]),
         n(n_prefix + a.n_tail[row] - first),
-        tail(a.tail + row * a.tail_stride) {}
+        tail(a.tails + a.tail[row]) {}
 
   __device__ int64_t cell(int i) const {
     const int position = first + i;
-    return position < n_prefix ? position : tail[position - n_prefix];
+    return position < n_prefix ? base + position : tail[position - n_prefix];
   }
 };
 

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kThreads) sum_values(AttentionArgs args) {
   const int first_head = static_cast<int>(blockIdx.y) % head_tiles * kHeads;  // of the group
   const int first_element = static_cast<int>(blockIdx.x) * kElements;
   const int64_t row = args.first_row + blockIdx.z;
+  if (!is_row(row, args.n_rows_device)) return;
   const PathOfRow path(a, row);
   const int n_tiles = (path.n + kTile - 1) / kTile;
   const int lane = static_cast<int>(threadIdx.x % 32);

@@ -33,7 +33,9 @@ __global__ void __launch_bounds__(kThreads) weigh_tiles(AttentionArgs args) {
   GPU_DYN_SHARED(float, tiles);  // two arrays [n_tiles + 1]: maximum before each tile, and after it
   const TreeAttention& a = args.a;
   const int query_head = static_cast<int>(blockIdx.x);
-  const PathOfRow path(a, args.first_row + blockIdx.y);
+  const int64_t row = args.first_row + blockIdx.y;
+  if (!is_row(row, args.n_rows_device)) return;
+  const PathOfRow path(a, row);
   const int n_tiles = (path.n + kTile - 1) / kTile;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);

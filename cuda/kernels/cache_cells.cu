@@ -1,6 +1,7 @@
 // Rows of keys or values into cells: a block for a head of a row.
 #include "cuda/kernels/cache_cells.cuh"
 #include "cuda/kernels/int8_block.cuh"
+#include "cuda/kernels/row_count.cuh"
 
 namespace expertree::cuda {
 namespace {
@@ -15,12 +16,14 @@ struct StoreArgs {
   int32_t head_dim;
   const int32_t* cells;
   CacheCells to;
+  const int32_t* n_rows_device;
 };
 
 template <DType kType>
 __global__ void __launch_bounds__(kThreads) store_cells(StoreArgs args) {
   const int64_t head = blockIdx.x;
   const int64_t row = blockIdx.y;
+  if (!is_row(row, args.n_rows_device)) return;
   const float* x = args.x + row * args.row_stride + head * args.head_dim;
   const int64_t begin = cell_begin(args.to, head, args.cells[row]);
   auto* y = static_cast<typename CellFormat<kType>::Element*>(args.to.elements) + begin;
@@ -83,10 +86,11 @@ int64_t cell_stride(DType dtype, int64_t head_dim) {
 }
 
 cudaError_t launch_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim,
-                               const int32_t* cells, int64_t n_rows, const CacheCells& to, cudaStream_t stream) {
+                               const int32_t* cells, int64_t n_rows, const CacheCells& to, cudaStream_t stream,
+                               const int32_t* n_rows_device) {
   if (cell_stride(to.dtype, 1) == 0) return cudaErrorInvalidValue;
   if (n_rows * n_heads == 0) return cudaSuccess;
-  const StoreArgs args{x, row_stride, head_dim, cells, to};
+  const StoreArgs args{x, row_stride, head_dim, cells, to, n_rows_device};
   const auto kernel = to.dtype == DType::kF32   ? store_cells<DType::kF32>
                       : to.dtype == DType::kF16 ? store_cells<DType::kF16>
                                                 : store_cells<DType::kQ8_0>;

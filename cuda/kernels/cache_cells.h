@@ -23,9 +23,10 @@ int64_t cell_stride(DType dtype, int64_t head_dim);
 // Bytes of an element, scales apart.
 int64_t element_bytes(DType dtype);
 
-// Rounds rows of n_heads heads, back to back in x, into cells[r].
+// Rounds rows of n_heads heads, back to back in x, into cells[r]. n_rows_device: as in row_kernels.h.
 cudaError_t launch_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim,
-                               const int32_t* cells, int64_t n_rows, const CacheCells& to, cudaStream_t stream);
+                               const int32_t* cells, int64_t n_rows, const CacheCells& to, cudaStream_t stream,
+                               const int32_t* n_rows_device = nullptr);
 
 // Rows that are rounded already, as cpp/model/cache_types.h has them, [n_rows][n_heads][row_bytes], into cells from
 // `cell` on. 2-byte aligned.

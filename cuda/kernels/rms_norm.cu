@@ -1,5 +1,6 @@
 // RMS norm of rows (canonical.h, C6): a block for each row. The row is staged in shared memory, so that the 16 chains of
 // the sum do not wait for device memory; rows too long for that are read where they are.
+#include "cuda/kernels/row_count.cuh"
 #include "cuda/kernels/row_kernels.h"
 #include "cuda/kernels/row_sums.cuh"
 
@@ -65,11 +66,13 @@ struct ResidualArgs {
   ResidualNorm norm;
   int64_t n;
   bool staged;
+  const int32_t* n_rows_device;
 };
 
 __global__ void __launch_bounds__(kThreads) add_and_norm(ResidualArgs args) {
   GPU_DYN_SHARED(float, stage);
   GPU_SHARED(float, inverse, 3);
+  if (!is_row(blockIdx.x, args.n_rows_device)) return;
   const ResidualNorm& norm = args.norm;
   const int64_t n = args.n;
   const float* add = norm.add + blockIdx.x * n;
@@ -116,11 +119,12 @@ cudaError_t launch_rms_norm(const float* x, int64_t x_stride, const float* w, co
                     staged ? static_cast<size_t>(n) * 4 : 0, stream, args);
 }
 
-cudaError_t launch_residual_norm(const ResidualNorm& norm, int64_t n_rows, int64_t n, cudaStream_t stream) {
+cudaError_t launch_residual_norm(const ResidualNorm& norm, int64_t n_rows, int64_t n, cudaStream_t stream,
+                                 const int32_t* n_rows_device) {
   const bool staged = n <= kMostStaged;
   if (n_rows * n == 0) return cudaSuccess;
   return gpu_launch(add_and_norm, dim3(static_cast<unsigned>(n_rows)), dim3(kThreads),
-                    staged ? static_cast<size_t>(n) * 4 : 0, stream, ResidualArgs{norm, n, staged});
+                    staged ? static_cast<size_t>(n) * 4 : 0, stream, ResidualArgs{norm, n, staged, n_rows_device});
 }
 
 }  // namespace expertree::cuda

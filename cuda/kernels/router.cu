@@ -1,5 +1,6 @@
 // From a router's scores to experts and weights, as cpp/model/router.cpp: a warp for each row.
 #include "cpp/kernels/canonical_math.h"
+#include "cuda/kernels/row_count.cuh"
 #include "cuda/kernels/row_kernels.h"
 #include "cuda/kernels/row_sums.cuh"
 
@@ -93,6 +94,7 @@ struct RouterArgs {
   int32_t* ids;
   float* weights;
   int32_t* not_finite;
+  const int32_t* n_rows_device;
 };
 
 __global__ void __launch_bounds__(32) choose_experts(RouterArgs args) {
@@ -100,6 +102,7 @@ __global__ void __launch_bounds__(32) choose_experts(RouterArgs args) {
   GPU_SHARED(float, selection, kMostExperts);
   GPU_SHARED(float, group_scores, kMostGroups);
   GPU_SHARED(float, weights, kMostUsed);
+  if (!is_row(blockIdx.x, args.n_rows_device)) return;
   const Router& router = args.router;
   const int n = router.n_experts;
   const int lane = static_cast<int>(threadIdx.x);
@@ -139,14 +142,14 @@ __global__ void __launch_bounds__(32) choose_experts(RouterArgs args) {
 }  // namespace
 
 cudaError_t launch_router(const Router& router, float* scores, int64_t n_rows, int32_t* ids, float* weights,
-                          int32_t* not_finite, cudaStream_t stream) {
+                          int32_t* not_finite, cudaStream_t stream, const int32_t* n_rows_device) {
   if (router.n_experts > kMostExperts || router.n_used > kMostUsed || router.n_used > router.n_experts ||
       router.n_groups < 1 || router.n_groups > kMostGroups || router.n_experts % router.n_groups != 0) {
     return cudaErrorInvalidValue;
   }
   if (n_rows == 0) return cudaSuccess;
   return gpu_launch(choose_experts, dim3(static_cast<unsigned>(n_rows)), dim3(32), 0, stream,
-                    RouterArgs{router, scores, ids, weights, not_finite});
+                    RouterArgs{router, scores, ids, weights, not_finite, n_rows_device});
 }
 
 }  // namespace expertree::cuda

@@ -1,4 +1,7 @@
 // Launchers of what works on rows of floats: norms, rotary embedding, router. Rules as in expert_kernels.h.
+//
+// n_rows_device, [1] or null: rows from that one on are left alone, so that one grid serves any number up to n_rows. What
+// only computes rows that nobody reads is not told.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,14 +23,15 @@ struct ResidualNorm {
   const float* add;
   const float* post_norm;  // [n] or null
   float scale;
-  const float* w;     // [n] or null
+  const float* w;  // [n] or null
   const float* bias;  // [n] or null
   float eps;
   float* normed;
   bool centred;  // as of launch_rms_norm
   int32_t* not_finite;  // set to 1 when an element of the residual stream is not a finite number (never to 0); or null
 };
-cudaError_t launch_residual_norm(const ResidualNorm& args, int64_t n_rows, int64_t n, cudaStream_t stream);
+cudaError_t launch_residual_norm(const ResidualNorm& args, int64_t n_rows, int64_t n, cudaStream_t stream,
+                                 const int32_t* n_rows_device = nullptr);
 
 // Turns the first 2 * n_pairs elements of each head in place, then multiplies the whole head by scale[r] where given.
 struct Rope {
@@ -59,7 +63,7 @@ struct Router {
 // scores: [n_rows][n_experts], the router's product with its bias; gated in place. ids, weights: [n_rows][n_used], best
 // first. not_finite: set to 1 when a score is not a finite number (never to 0).
 cudaError_t launch_router(const Router& router, float* scores, int64_t n_rows, int32_t* ids, float* weights,
-                          int32_t* not_finite, cudaStream_t stream);
+                          int32_t* not_finite, cudaStream_t stream, const int32_t* n_rows_device = nullptr);
 
 // y = x * scale[slot] for weighted inputs: y[r * n_used + i] = x[r] * weights[r][i]; rows of n floats, back to back.
 cudaError_t launch_weigh_inputs(const float* x, const float* weights, int64_t n_rows, int32_t n_used, int64_t n,

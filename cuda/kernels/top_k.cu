@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/gpu/gpu.h"
+#include "cuda/kernels/row_count.cuh"
 #include "cuda/kernels/top_k_kernels.h"
 
 namespace expertree::cuda {
@@ -33,6 +34,7 @@ struct TopKArgs {
   float* values;
   int32_t* ids;
   int32_t* not_sound;  // null: not asked
+  const int32_t* n_rows_device;
 };
 
 // Bitonic, largest first. Every thread of the block calls.
@@ -61,6 +63,7 @@ __device__ bool is_sound(float value) { return value <= 3.402823466e38f; }
 __global__ void __launch_bounds__(kThreads) keep_best(TopKArgs args) {
   GPU_SHARED(Key, keys, kPiece);
   const int64_t row = blockIdx.y;
+  if (!is_row(row, args.n_rows_device)) return;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kPiece;
   const float* logits = args.logits + row * args.n_logits;
   for (int i = static_cast<int>(threadIdx.x); i < kPiece; i += kThreads) {
@@ -97,12 +100,12 @@ int64_t top_k_scratch_bytes(int64_t n_rows, int64_t n, int32_t k) {
 }
 
 cudaError_t launch_top_k(const float* logits, int64_t n_rows, int64_t n, int32_t k, float* values, int32_t* ids,
-                         int32_t* not_sound, void* scratch, cudaStream_t stream) {
+                         int32_t* not_sound, void* scratch, cudaStream_t stream, const int32_t* n_rows_device) {
   if (k < 1 || k > kMaxTopK || k > n) return cudaErrorInvalidValue;
   if (n_rows == 0) return cudaSuccess;
   // Two halves of scratch take turns.
   Key* halves[2] = {static_cast<Key*>(scratch), static_cast<Key*>(scratch) + n_rows * pieces_of(n) * k};
-  TopKArgs args{logits, n, nullptr, 0, n, k, nullptr, 0, values, ids, not_sound};
+  TopKArgs args{logits, n, nullptr, 0, n, k, nullptr, 0, values, ids, not_sound, n_rows_device};
   for (int pass = 0;; ++pass) {
     const int64_t pieces = pieces_of(args.n);
     args.out = pieces > 1 ? halves[pass % 2] : nullptr;

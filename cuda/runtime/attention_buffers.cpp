@@ -12,7 +12,7 @@ namespace {
 int64_t scratch_bytes(const DeviceAttentionLayer& layer, const DeviceDensePlan& plan) {
   TreeAttention a{};
   a.n_heads = layer.n_heads;
-  a.n_prefix = static_cast<int32_t>(plan.n_cells);
+  a.n_positions = static_cast<int32_t>(plan.n_cells);
   return attention_scratch_limit(a, plan.max_rows);
 }
 
@@ -29,26 +29,27 @@ CacheCells take_cells(DType dtype, int64_t n_kv_heads, int64_t head_dim, int64_t
 
 }  // namespace
 
-AttentionTables AttentionTables::take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_pairs_windowed,
-                                      int64_t n_tails) {
+AttentionTables AttentionTables::take(Carver* carver, const TableShape& shape) {
+  const int64_t n_rows = shape.n_rows;
   const auto take_angles = [&](int64_t pairs) {
     return Angles{carver->take<float>(n_rows * pairs), carver->take<float>(n_rows * pairs), pairs};
   };
   AttentionTables tables{};
-  tables.angles = take_angles(n_pairs);
-  tables.windowed = take_angles(n_pairs_windowed);
+  tables.angles = take_angles(shape.n_pairs);
+  tables.windowed = take_angles(shape.n_pairs_windowed);
   tables.query_scale = carver->take<float>(n_rows);
-  tables.cells = carver->take<int32_t>(n_rows);
-  tables.first = carver->take<int32_t>(n_rows);
-  tables.n_tail = carver->take<int32_t>(n_rows);
-  tables.tails = carver->take<int32_t>(n_tails);
+  for (int32_t** of_rows :
+       {&tables.cells, &tables.first, &tables.base, &tables.n_prefix, &tables.tail, &tables.n_tail}) {
+    *of_rows = carver->take<int32_t>(n_rows);
+  }
+  tables.tails = carver->take<int32_t>(shape.n_tails);
   return tables;
 }
 
 int64_t attention_table_bytes(const DeviceDensePlan& plan) {
   if (plan.blocks.empty()) return 0;
   Carver carver(nullptr);
-  AttentionTables::take(&carver, plan.max_rows, plan.max_pairs, plan.max_pairs, plan.max_tails);
+  AttentionTables::take(&carver, {plan.max_rows, plan.max_pairs, plan.max_pairs, plan.max_tails});
   return static_cast<int64_t>(carver.used_bytes());
 }
 

@@ -2,6 +2,7 @@
 // tables of a call.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -12,6 +13,16 @@
 #include "cuda/runtime/owned.h"
 
 namespace expertree::cuda {
+
+// How large the tables of a call are.
+struct TableShape {
+  int64_t n_rows = 0;
+  int64_t n_pairs = 0;
+  int64_t n_pairs_windowed = 0;
+  int64_t n_tails = 0;
+
+  auto operator<=>(const TableShape&) const = default;
+};
 
 // What a call is told of its rows, side by side.
 struct AttentionTables {
@@ -25,11 +36,13 @@ struct AttentionTables {
   float* query_scale;
   int32_t* cells;
   int32_t* first;
+  int32_t* base;
+  int32_t* n_prefix;
+  int32_t* tail;
   int32_t* n_tail;
   int32_t* tails;
 
-  static AttentionTables take(Carver* carver, int64_t n_rows, int64_t n_pairs, int64_t n_pairs_windowed,
-                              int64_t n_tails);
+  static AttentionTables take(Carver* carver, const TableShape& shape);
 };
 
 // Bytes of the tables of the largest call.

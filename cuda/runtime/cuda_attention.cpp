@@ -11,12 +11,25 @@
 namespace expertree::cuda {
 namespace {
 
-// The cells of a sequence, whose first is `base`.
-CacheCells from_cell(CacheCells cells, int64_t base) {
-  const int64_t at = base * cells.cell_stride;
-  cells.elements = static_cast<std::byte*>(cells.elements) + at * element_bytes(cells.dtype);
-  if (cells.scales != nullptr) cells.scales += at / 32;
-  return cells;
+// What a graph is made for grows in doubling steps, so that contexts and trees that grow seldom need another one: positions
+// that attention's grid has blocks for, and entries of tails that are copied. From kMostDoubled on positions grow by that
+// many, as shared memory ends at twice as many tiles.
+constexpr int64_t kLeastPositions = 256;
+constexpr int64_t kMostDoubled = int64_t{1} << 17;
+constexpr int64_t kLeastTails = 64;
+
+int64_t doubled(int64_t n, int64_t least) {
+  while (least < n) least *= 2;
+  return least;
+}
+
+int64_t positions_with_room(int64_t n, int64_t n_cells) {
+  const int64_t steps = (n + kMostDoubled - 1) / kMostDoubled;
+  return std::min(steps > 1 ? steps * kMostDoubled : doubled(n, kLeastPositions), n_cells);
+}
+
+int64_t tails_with_room(int64_t n, int64_t max_tails) {
+  return std::min(doubled(n, kLeastTails), (max_tails + kLeastTails - 1) / kLeastTails * kLeastTails);
 }
 
 }  // namespace
@@ -44,25 +57,37 @@ void CudaDense::set_rows(const DeviceAttentionRows& rows) {
   const auto n_tails = std::ssize(rows.tails);
   const int64_t n_pairs = rows.angles.n_pairs, n_windowed = rows.windowed.n_pairs;
   ET_CHECK(pending_ && std::max(n_pairs, n_windowed) <= plan_.max_pairs && n_tails <= plan_.max_tails);
+  tables_shape_ = {shape_.n_rows, n_pairs, n_windowed, tails_with_room(n_tails, plan_.max_tails)};
+  shape_.sends_tables = true;
   Carver pinned(pinned_.tables);
-  const AttentionTables from = AttentionTables::take(&pinned, n_rows_, n_pairs, n_windowed, n_tails);
-  const auto copy_angles = [&](const DeviceAngles& angles, const AttentionTables::Angles& to) {
-    std::copy_n(angles.cos, n_rows_ * angles.n_pairs, to.cos);
-    std::copy_n(angles.sin, n_rows_ * angles.n_pairs, to.sin);
+  const AttentionTables to = AttentionTables::take(&pinned, tables_shape_);
+  const int64_t n_rows = *pinned_.inputs.n_rows;
+  const auto copy_angles = [&](const DeviceAngles& angles, const AttentionTables::Angles& table) {
+    std::copy_n(angles.cos, n_rows * angles.n_pairs, table.cos);
+    std::copy_n(angles.sin, n_rows * angles.n_pairs, table.sin);
   };
-  copy_angles(rows.angles, from.angles);
-  copy_angles(rows.windowed, from.windowed);
-  if (rows.query_scale != nullptr) std::copy_n(rows.query_scale, n_rows_, from.query_scale);
-  std::copy_n(rows.cells, n_rows_, from.cells);
-  std::copy_n(rows.first, n_rows_, from.first);
-  std::copy_n(rows.n_tail, n_rows_, from.n_tail);
-  std::ranges::copy(rows.tails, from.tails);
-  CUDA_CHECK(
-      cudaMemcpyAsync(attention_.tables, pinned_.tables, pinned.used_bytes(), cudaMemcpyHostToDevice, stream_.get()));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
+  copy_angles(rows.angles, to.angles);
+  copy_angles(rows.windowed, to.windowed);
+  if (rows.query_scale != nullptr) std::copy_n(rows.query_scale, n_rows, to.query_scale);
+  std::copy_n(rows.cells, n_rows, to.cells);
+  std::copy_n(rows.first, n_rows, to.first);
+  std::copy_n(rows.base, n_rows, to.base);
+  std::copy_n(rows.n_prefix, n_rows, to.n_prefix);
+  std::copy_n(rows.tail, n_rows, to.tail);
+  std::copy_n(rows.n_tail, n_rows, to.n_tail);
+  std::ranges::copy(rows.tails, to.tails);
+  int64_t longest = 0;
+  for (int64_t r = 0; r < n_rows; ++r) longest = std::max(longest, int64_t{rows.n_prefix[r]} + rows.n_tail[r]);
+  n_positions_ = shape_.n_rows <= kMostPreparedRows ? positions_with_room(longest, plan_.n_cells) : longest;
   Carver device(attention_.tables);
-  tables_ = AttentionTables::take(&device, n_rows_, n_pairs, n_windowed, n_tails);
-  runs_.assign(rows.runs.begin(), rows.runs.end());
+  tables_ = AttentionTables::take(&device, tables_shape_);
+}
+
+void CudaDense::send_tables() {
+  Carver measure(nullptr);
+  AttentionTables::take(&measure, shape_.tables);
+  CUDA_CHECK(
+      cudaMemcpyAsync(attention_.tables, pinned_.tables, measure.used_bytes(), cudaMemcpyHostToDevice, stream_.get()));
 }
 
 // Norm, rotation and scale of queries or keys, in the model's order.
@@ -96,26 +121,25 @@ void CudaDense::prepare_heads(const DeviceAttentionLayer& layer, const Heads& he
 
 void CudaDense::attend(const AttentionDevice::Block& block) {
   const DeviceAttentionLayer& layer = block.parameters.attention;
-  for (const DeviceAttentionRun& run : runs_) {
-    const TreeAttention args{.q = attention_.q + run.row * layer.q_width(),
-                             .k = from_cell(block.keys, run.base),
-                             .v = from_cell(block.values, run.base),
-                             .n_heads = layer.n_heads,
-                             .n_kv_heads = layer.n_kv_heads,
-                             .head_dim_k = layer.head_dim_k,
-                             .head_dim_v = layer.head_dim_v,
-                             .first = layer.windowed ? tables_.first + run.row : nullptr,
-                             .n_prefix = static_cast<int32_t>(run.n_prefix),
-                             .n_prefix_device = nullptr,
-                             .n_tail = tables_.n_tail + run.row,
-                             .tail = tables_.tails + run.tail,
-                             .tail_stride = run.tail_stride,
-                             .scale = layer.scale,
-                             .softcap = layer.softcap,
-                             .sinks = layer.sinks,
-                             .out = attention_.attended + run.row * layer.attended_width()};
-    CUDA_CHECK(launch_attention(args, run.n, attention_.scratch, stream_.get()));
-  }
+  const TreeAttention args{.q = attention_.q,
+                           .k = block.keys,
+                           .v = block.values,
+                           .n_heads = layer.n_heads,
+                           .n_kv_heads = layer.n_kv_heads,
+                           .head_dim_k = layer.head_dim_k,
+                           .head_dim_v = layer.head_dim_v,
+                           .first = layer.windowed ? tables_.first : nullptr,
+                           .base = tables_.base,
+                           .n_prefix = tables_.n_prefix,
+                           .tail = tables_.tail,
+                           .n_tail = tables_.n_tail,
+                           .tails = tables_.tails,
+                           .n_positions = static_cast<int32_t>(shape_.n_positions),
+                           .scale = layer.scale,
+                           .softcap = layer.softcap,
+                           .sinks = layer.sinks,
+                           .out = attention_.attended};
+  CUDA_CHECK(launch_attention(args, n_rows_, attention_.scratch, stream_.get(), device_.inputs.n_rows));
 }
 
 void CudaDense::attention(const AttentionDevice::Block& block, float* k, float* v, float* y) {
@@ -141,9 +165,9 @@ void CudaDense::attention(const AttentionDevice::Block& block, float* k, float* 
                                layer.head_dim_v, v, layer.head_dim_v, stream));
   }
   CUDA_CHECK(launch_store_cells(k, layer.k_width(), layer.n_kv_heads, layer.head_dim_k, tables_.cells, n_rows_,
-                                block.keys, stream));
+                                block.keys, stream, device_.inputs.n_rows));
   CUDA_CHECK(launch_store_cells(v, layer.v_width(), layer.n_kv_heads, layer.head_dim_v, tables_.cells, n_rows_,
-                                block.values, stream));
+                                block.values, stream, device_.inputs.n_rows));
   attend(block);
   if (layer.gate >= 0) {
     CUDA_CHECK(

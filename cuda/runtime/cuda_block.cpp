@@ -31,16 +31,16 @@ void CudaDense::add_to_residual(const DeviceBlock& block, const float* post_norm
                                    .normed = normed,
                                    .centred = block.layer_norm,
                                    .not_finite = not_finite},
-                                  n_rows_, block.n_embd, stream_.get()));
+                                  n_rows_, block.n_embd, stream_.get(), device_.inputs.n_rows));
 }
 
 void CudaDense::choose_experts(const DeviceBlock& block, const DeviceBlockOutputs& at, float* outputs) {
   const DeviceRouter& router = block.router;
   const int64_t n = block.n_embd;
   if (router.own_norm) {
-    CUDA_CHECK(launch_rms_norm(attention_.residual, n, router.norm, nullptr, block.eps, n_rows_, n, device_.inputs, n,
+    CUDA_CHECK(launch_rms_norm(attention_.residual, n, router.norm, nullptr, block.eps, n_rows_, n, device_.inputs.x, n,
                                stream_.get(), block.layer_norm));
-    set_inputs(device_.inputs, n);
+    set_inputs(device_.inputs.x, n);
   }
   product_into(router.matrix, outputs + at.scores);
   const Router rule{.selection_bias = router.selection_bias,
@@ -54,7 +54,7 @@ void CudaDense::choose_experts(const DeviceBlock& block, const DeviceBlockOutput
   auto* not_finite = reinterpret_cast<int32_t*>(outputs + at.not_finite);
   CUDA_CHECK(cudaMemsetAsync(not_finite, 0, sizeof(int32_t), stream_.get()));
   CUDA_CHECK(launch_router(rule, outputs + at.scores, n_rows_, reinterpret_cast<int32_t*>(outputs + at.ids),
-                           outputs + at.weights, not_finite, stream_.get()));
+                           outputs + at.weights, not_finite, stream_.get(), device_.inputs.n_rows));
 }
 
 // The residual stream stays where all blocks find it.
@@ -62,11 +62,11 @@ void CudaDense::begin_blocks() {
   has_blocks_ = true;
   n_outputs_ += kDeviceCallHead;
   const auto size = static_cast<size_t>(n_rows_ * k_) * sizeof(float);
-  CUDA_CHECK(cudaMemcpyAsync(attention_.residual, device_.inputs, size, cudaMemcpyDeviceToDevice, stream_.get()));
+  CUDA_CHECK(cudaMemcpyAsync(attention_.residual, device_.inputs.x, size, cudaMemcpyDeviceToDevice, stream_.get()));
   CUDA_CHECK(cudaMemsetAsync(device_.outputs, 0, kDeviceCallHead * sizeof(float), stream_.get()));
 }
 
-void CudaDense::block(int32_t number) {
+void CudaDense::enqueue_block(int32_t number) {
   const AttentionDevice::Block& there = attention_.blocks[static_cast<size_t>(number)];
   const DeviceBlock& block = there.parameters;
   const cudaStream_t stream = stream_.get();
@@ -78,10 +78,10 @@ void CudaDense::block(int32_t number) {
   n_outputs_ += at.size;
   ET_CHECK(n_outputs_ <= plan_.max_outputs);
   CUDA_CHECK(launch_rms_norm(attention_.residual, n, block.attention_norm.weight, block.attention_norm.bias, block.eps,
-                             n_rows_, n, device_.inputs, n, stream, block.layer_norm));
-  set_inputs(device_.inputs, n);
+                             n_rows_, n, device_.inputs.x, n, stream, block.layer_norm));
+  set_inputs(device_.inputs.x, n);
   attention(there, outputs + at.keys, outputs + at.values, attention_.added);
-  float* normed = block.has_feed_forward() ? device_.inputs : outputs + at.normed;
+  float* normed = block.has_feed_forward() ? device_.inputs.x : outputs + at.normed;
   add_to_residual(block, block.post_attention_norm, normed, nullptr);
   set_inputs(normed, n);
   if (block.has_feed_forward()) {
@@ -90,15 +90,13 @@ void CudaDense::block(int32_t number) {
     CUDA_CHECK(launch_scale_softcap(attention_.residual, n_rows_ * n, block.output_scale, 0.0f, stream));
   }
   if (block.has_router()) choose_experts(block, at, outputs);
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream));
 }
 
-void CudaDense::residual() {
+void CudaDense::enqueue_residual() {
   ET_CHECK(has_blocks_);
   float* to = take_outputs(plan_.blocks.front().n_embd);
   const auto size = static_cast<size_t>(n_rows_ * plan_.blocks.front().n_embd) * sizeof(float);
   CUDA_CHECK(cudaMemcpyAsync(to, attention_.residual, size, cudaMemcpyDeviceToDevice, stream_.get()));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
 }
 
 }  // namespace expertree::cuda

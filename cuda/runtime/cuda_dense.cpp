@@ -112,14 +112,68 @@ void CudaDense::begin(const float* x, int64_t n_rows, int64_t k) {
   ET_CHECK(n_rows <= plan_.max_rows && k <= plan_.max_k);
   if (pending_ && is_kept(Wait::kDenseInputs)) CUDA_CHECK(cudaEventSynchronize(done_.get()));
   pending_ = true;
-  n_rows_ = n_rows;
+  shape_ = {};
+  shape_.n_rows = rows_with_room(n_rows, plan_.max_rows);
+  shape_.k = k;
+  *pinned_.inputs.n_rows = static_cast<int32_t>(n_rows);
+  std::memcpy(pinned_.inputs.x, x, static_cast<size_t>(n_rows * k) * sizeof(float));
+}
+
+void CudaDense::add_work(CallWork work) {
+  ET_CHECK(pending_);
+  shape_.work.push_back(work);
+}
+
+void CudaDense::product(int32_t matrix) { add_work({CallWork::Kind::kProduct, matrix}); }
+
+void CudaDense::feed_forward(int32_t gate, int32_t up, int32_t down) {
+  add_work({CallWork::Kind::kFeedForward, gate, up, down});
+}
+
+void CudaDense::block(int32_t number) {
+  ET_CHECK(tables_shape_.n_rows == shape_.n_rows);
+  shape_.tables = tables_shape_;
+  shape_.n_positions = n_positions_;
+  add_work({CallWork::Kind::kBlock, number});
+}
+
+void CudaDense::residual() { add_work({CallWork::Kind::kResidual}); }
+
+void CudaDense::best(int32_t k) { add_work({CallWork::Kind::kBest, k}); }
+
+void CudaDense::run() {
+  ET_CHECK(pending_);
+  if (shape_.n_rows <= kMostPreparedRows) {
+    graphs_.run(shape_, stream_.get(), [this] { enqueue_call(); });
+  } else {
+    enqueue_call();
+  }
+  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
+}
+
+void CudaDense::enqueue_call() {
+  const cudaStream_t stream = stream_.get();
+  n_rows_ = shape_.n_rows;
   n_outputs_ = 0;
   has_blocks_ = false;
-  set_inputs(device_.inputs, k);
-  const auto size = static_cast<size_t>(n_rows * k) * sizeof(float);
-  std::memcpy(pinned_.inputs, x, size);
-  CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, stream_.get()));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
+  set_inputs(device_.inputs.x, shape_.k);
+  CUDA_CHECK(cudaMemcpyAsync(device_.inputs.n_rows, pinned_.inputs.n_rows, CallInputs::bytes(n_rows_ * k_),
+                             cudaMemcpyHostToDevice, stream));
+  if (shape_.sends_tables) send_tables();
+  for (const CallWork& work : shape_.work) enqueue_work(work);
+  CUDA_CHECK(cudaMemcpyAsync(pinned_.outputs, device_.outputs, static_cast<size_t>(n_outputs_) * sizeof(float),
+                             cudaMemcpyDeviceToHost, stream));
+}
+
+void CudaDense::enqueue_work(const CallWork& work) {
+  switch (work.kind) {
+    case CallWork::Kind::kProduct: return product_into(work.first, take_outputs(shape(work.first).rows));
+    case CallWork::Kind::kFeedForward:
+      return feed_forward_into(work.first, work.second, work.third, take_outputs(shape(work.third).rows));
+    case CallWork::Kind::kBlock: return enqueue_block(work.first);
+    case CallWork::Kind::kResidual: return enqueue_residual();
+    case CallWork::Kind::kBest: return enqueue_best(work.first);
+  }
 }
 
 void CudaDense::set_inputs(const float* x, int64_t k) {
@@ -146,18 +200,13 @@ ProductInput CudaDense::input_for(DType dtype) {
 float* CudaDense::take_outputs(int64_t rows) {
   float* place = device_.outputs + n_outputs_;
   n_outputs_ += n_rows_ * rows;
-  ET_CHECK(pending_ && n_outputs_ <= plan_.max_outputs);
+  ET_CHECK(n_outputs_ <= plan_.max_outputs);
   return place;
 }
 
 void CudaDense::product_into(int32_t number, float* y) {
   const DenseMatrix w = matrix(number);
   CUDA_CHECK(launch_product(w, input_for(w.dtype), static_cast<int32_t>(n_rows_), y, w.rows, stream_.get()));
-}
-
-void CudaDense::product(int32_t number) {
-  product_into(number, take_outputs(shape(number).rows));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
 }
 
 ProductInput CudaDense::rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k) {
@@ -171,11 +220,6 @@ ProductInput CudaDense::rows_for(DType dtype, const float* x, void* const (&form
   rows.q = int8_rows_at(forms[form], n_rows_, k, kFormBlocks[form]);
   CUDA_CHECK(launch_quantize_rows(x, k, n_rows_, k, kFormBlocks[form], rows.q, stream_.get()));
   return rows;
-}
-
-void CudaDense::feed_forward(int32_t gate, int32_t up, int32_t down) {
-  feed_forward_into(gate, up, down, take_outputs(shape(down).rows));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
 }
 
 void CudaDense::feed_forward_into(int32_t gate_number, int32_t up_number, int32_t down_number, float* y) {
@@ -196,9 +240,6 @@ void CudaDense::feed_forward_into(int32_t gate_number, int32_t up_number, int32_
 
 const float* CudaDense::wait() {
   ET_CHECK(pending_);
-  CUDA_CHECK(cudaMemcpyAsync(pinned_.outputs, device_.outputs, static_cast<size_t>(n_outputs_) * sizeof(float),
-                             cudaMemcpyDeviceToHost, stream_.get()));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream_.get()));
   if (is_kept(Wait::kDenseOutputs)) CUDA_CHECK(cudaEventSynchronize(done_.get()));
   pending_ = false;
   return pinned_.outputs;

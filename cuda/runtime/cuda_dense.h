@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "cpp/backend/device_dense.h"
+#include "cuda/runtime/call_graphs.h"
+#include "cuda/runtime/call_shape.h"
 #include "cuda/runtime/dense_buffers.h"
 
 namespace expertree::cuda {
@@ -29,6 +31,7 @@ class CudaDense final : public DeviceDense {
   void set_rows(const DeviceAttentionRows& rows) override;
   void best(int32_t k) override;
   void put_cells(int32_t block, int64_t cell, int64_t n, const std::byte* keys, const std::byte* values) override;
+  void run() override;
   const float* wait() override;
   bool recover() noexcept override;
 
@@ -56,10 +59,19 @@ class CudaDense final : public DeviceDense {
   void upload_biases();
   void upload_block_parameters();
   void upload_head_norm();
+  void add_work(CallWork work);
+  // Puts all that the call does into the stream, from its inputs' copy to its outputs'. Reads nothing of the call but its
+  // shape: a graph does it again for others.
+  void enqueue_call();
+  void enqueue_work(const CallWork& work);
+  void enqueue_block(int32_t number);
+  void enqueue_residual();
+  void enqueue_best(int32_t k);
   ProductInput input_for(DType dtype);
   // Rows of the call, [n_rows][k], as a matrix of this format reads them; forms: memory for what they are rounded to.
   ProductInput rows_for(DType dtype, const float* x, void* const (&forms)[kRowForms], int64_t k);
   void product_into(int32_t matrix, float* y);
+  void send_tables();
   void prepare_heads(const DeviceAttentionLayer& layer, const Heads& heads);
   void attend(const AttentionDevice::Block& block);
   // Of the call's inputs, into y; their keys and values.
@@ -83,16 +95,20 @@ class CudaDense final : public DeviceDense {
   Stream stream_;
   LoadBuffer loads_[kLoadBuffers];
   int next_load_ = 0;
-  Event done_;  // recorded behind each product
+  Event done_;  // recorded behind each call
   bool pending_ = false;  // nobody has waited for the call
-  int64_t n_rows_ = 0;  // of the call
+  CallShape shape_;  // of the call
+  TableShape tables_shape_;  // of the last rows that were set, and how many positions they see
+  int64_t n_positions_ = 0;
+  // While a call is put into the stream.
+  int64_t n_rows_ = 0;
   const float* x_ = nullptr;  // the inputs of products, [n_rows][k]
   int64_t k_ = 0;
   int64_t n_outputs_ = 0;
-  bool has_blocks_ = false;  // of the call: the residual stream is attention_'s, not the inputs
+  bool has_blocks_ = false;  // the residual stream is attention_'s, not the inputs
   AttentionTables tables_ = {};  // on the device
-  std::vector<DeviceAttentionRun> runs_;
   bool has_form_[kRowForms] = {};  // the inputs have been quantised so
+  CallGraphs<CallShape> graphs_;
 };
 
 }  // namespace expertree::cuda

@@ -132,15 +132,18 @@ void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
   if (batch_pending_ && is_kept(Wait::kInputs)) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
   batch_pending_ = true;
   layer_ = layer;
+  n_inputs_ = n_inputs;
   n_pairs_ = 0;
   tables_used_ = 0;
+  std::memcpy(pinned_.inputs, inputs, static_cast<size_t>(n_inputs * plan_.n_embd) * sizeof(float));
+}
+
+void CudaExperts::enqueue_inputs(int64_t n_inputs) {
   const auto size = static_cast<size_t>(n_inputs * plan_.n_embd) * sizeof(float);
-  std::memcpy(pinned_.inputs, inputs, size);
-  CUDA_CHECK(cudaEventRecord(batch_begun_.get(), runs_.get()));
   CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
   bool forms[kRowForms] = {};
   for (const int m : {0, 1}) {
-    const int form = row_form(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype);
+    const int form = row_form(plan_.layers[static_cast<size_t>(layer_)].matrices[m].dtype);
     if (form >= 0) forms[form] = true;
   }
   for (int f = 0; f < kRowForms; ++f) {
@@ -148,26 +151,10 @@ void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
     CUDA_CHECK(launch_quantize_rows(device_.inputs, plan_.n_embd, n_inputs, plan_.n_embd, kFormBlocks[f],
                                     device_.input_rows[f], runs_.get()));
   }
-  CUDA_CHECK(cudaEventRecord(batch_done_.get(), runs_.get()));
 }
 
-// Fills tables in pinned memory and begins to copy them.
-void CudaExperts::upload_tables(std::span<const DeviceRows> experts, BatchTables* on_device, int32_t* max_rows) {
+void CudaExperts::fill_tables(std::span<const DeviceRows> experts, const BatchTables& tables) const {
   const int32_t n_experts = plan_.layers[static_cast<size_t>(layer_)].n_experts;
-  int64_t n = 0;
-  *max_rows = 0;
-  for (const DeviceRows& rows : experts) {
-    n += rows.n;
-    *max_rows = std::max(*max_rows, static_cast<int32_t>(rows.n));
-  }
-  Carver measure(nullptr);
-  BatchTables::take(&measure, n_experts, n);
-  if (tables_used_ + measure.used_bytes() > static_cast<uint64_t>(table_bytes(plan_, sizes_))) {
-    CUDA_CHECK(cudaEventSynchronize(runs_done_.get()));
-    tables_used_ = 0;
-  }
-  Carver pinned(pinned_.tables + tables_used_);
-  const BatchTables tables = BatchTables::take(&pinned, n_experts, n);
   std::fill_n(tables.begin, n_experts + 1, 0);
   *tables.n_active = static_cast<int32_t>(experts.size());
   for (size_t i = 0; i < experts.size(); ++i) {
@@ -185,11 +172,6 @@ void CudaExperts::upload_tables(std::span<const DeviceRows> experts, BatchTables
       tables.slot[at] = static_cast<int32_t>(before++);
     }
   }
-  Carver device(device_.tables + tables_used_);
-  *on_device = BatchTables::take(&device, n_experts, n);
-  CUDA_CHECK(cudaMemcpyAsync(device_.tables + tables_used_, pinned_.tables + tables_used_, measure.used_bytes(),
-                             cudaMemcpyHostToDevice, runs_.get()));
-  tables_used_ += measure.used_bytes();
 }
 
 ProductInput CudaExperts::input_for(DType dtype) const {
@@ -203,7 +185,7 @@ ProductInput CudaExperts::input_for(DType dtype) const {
   return input;
 }
 
-void CudaExperts::launch(const BatchTables& tables, int32_t n_active, int32_t max_rows, int64_t n_pairs) {
+void CudaExperts::launch(const BatchTables& tables, const ExpertRunShape& shape) {
   const DeviceExpertLayer& layer = plan_.layers[static_cast<size_t>(layer_)];
   const LayerParameters& parameters = device_.layers[static_cast<size_t>(layer_)];
   const auto matrix = [&](int m) {
@@ -222,9 +204,9 @@ void CudaExperts::launch(const BatchTables& tables, int32_t n_active, int32_t ma
                             .begin = tables.begin,
                             .x_row = tables.x_row,
                             .slot = tables.slot,
-                            .n_slots = static_cast<int32_t>(n_pairs),
-                            .max_groups = n_active,
-                            .max_rows = max_rows};
+                            .n_slots = static_cast<int32_t>(shape.n_pairs),
+                            .max_groups = static_cast<int32_t>(shape.n_active),
+                            .max_rows = static_cast<int32_t>(shape.max_rows)};
   const cudaStream_t stream = runs_.get();
   CUDA_CHECK(launch_expert_hidden(gate, up, unit_of(plan_.unit), input_for(gate.dtype), input_for(up.dtype), groups,
                                   device_.hidden, gate.rows, device_.scratch, stream));
@@ -234,17 +216,13 @@ void CudaExperts::launch(const BatchTables& tables, int32_t n_active, int32_t ma
     hidden.f32_stride = down.k;
   } else {
     const int64_t block = kFormBlocks[form];
-    hidden.q = int8_rows_at(device_.hidden_rows[form], n_pairs, down.k, block);
-    CUDA_CHECK(launch_quantize_rows(device_.hidden, down.k, n_pairs, down.k, block, hidden.q, stream));
+    hidden.q = int8_rows_at(device_.hidden_rows[form], shape.n_pairs, down.k, block);
+    CUDA_CHECK(launch_quantize_rows(device_.hidden, down.k, shape.n_pairs, down.k, block, hidden.q, stream));
   }
   CUDA_CHECK(launch_expert_down(down, hidden, groups, device_.outputs, plan_.n_embd, stream));
 }
 
-void CudaExperts::run(std::span<const DeviceRows> experts) {
-  if (experts.empty()) return;
-  int64_t n = 0;
-  for (const DeviceRows& rows : experts) n += rows.n;
-  ET_CHECK(batch_pending_ && n_pairs_ + n <= plan_.max_pairs);
+void CudaExperts::wait_for_copies(std::span<const DeviceRows> experts) {
   for (const DeviceRows& rows : experts) {
     Slot& slot = slots_[static_cast<size_t>(rows.slot)];
     if (!slot.is_waited_for && is_kept(Wait::kCopied)) {
@@ -253,18 +231,60 @@ void CudaExperts::run(std::span<const DeviceRows> experts) {
     slot.is_waited_for = true;
     slot.last_run = n_runs_ + 1;
   }
-  BatchTables tables{};
-  int32_t max_rows = 0;
-  upload_tables(experts, &tables, &max_rows);
-  launch(tables, static_cast<int32_t>(experts.size()), max_rows, n);
-  ++n_runs_;
-  CUDA_CHECK(cudaEventRecord(runs_done_.get(), runs_.get()));
+}
+
+void CudaExperts::enqueue_run(const ExpertRunShape& shape, uint64_t tables_at) {
+  if (shape.n_inputs > 0) enqueue_inputs(shape.n_inputs);
+  Carver device(device_.tables + tables_at);
+  const auto tables = BatchTables::take(&device, plan_.layers[static_cast<size_t>(layer_)].n_experts, shape.n_pairs);
+  CUDA_CHECK(cudaMemcpyAsync(device_.tables + tables_at, pinned_.tables + tables_at, device.used_bytes(),
+                             cudaMemcpyHostToDevice, runs_.get()));
+  launch(tables, shape);
   const int64_t at = n_pairs_ * plan_.n_embd;
   CUDA_CHECK(cudaMemcpyAsync(pinned_.outputs + at, device_.outputs + at,
-                             static_cast<size_t>(n * plan_.n_embd) * sizeof(float), cudaMemcpyDeviceToHost,
+                             static_cast<size_t>(shape.n_pairs * plan_.n_embd) * sizeof(float), cudaMemcpyDeviceToHost,
                              runs_.get()));
+}
+
+// A batch's first run, with its inputs, may be a graph: with all experts there it is the whole batch.
+void CudaExperts::run(std::span<const DeviceRows> experts) {
+  if (experts.empty()) return;
+  const bool is_first = n_pairs_ == 0;
+  ExpertRunShape shape{layer_, is_first ? n_inputs_ : 0, std::ssize(experts), 0, 0};
+  for (const DeviceRows& rows : experts) {
+    shape.n_pairs += rows.n;
+    shape.max_rows = std::max(shape.max_rows, rows.n);
+  }
+  const int64_t n_pairs = shape.n_pairs;
+  ET_CHECK(batch_pending_ && n_pairs_ + n_pairs <= plan_.max_pairs);
+  const bool is_graph = is_first && n_inputs_ <= kMostPreparedRows;
+  if (is_graph) {
+    shape.n_inputs = std::min(rounded_up(shape.n_inputs), plan_.max_inputs);
+    shape.n_active = rounded_up(shape.n_active);
+    shape.max_rows = rounded_up(shape.max_rows);
+    shape.n_pairs = std::min(rounded_up(n_pairs), plan_.max_pairs);
+  }
+  const int32_t n_experts = plan_.layers[static_cast<size_t>(layer_)].n_experts;
+  Carver measure(nullptr);
+  BatchTables::take(&measure, n_experts, shape.n_pairs);
+  if (tables_used_ + measure.used_bytes() > static_cast<uint64_t>(table_bytes(plan_, sizes_))) {
+    CUDA_CHECK(cudaEventSynchronize(runs_done_.get()));
+    tables_used_ = 0;
+  }
+  Carver pinned(pinned_.tables + tables_used_);
+  fill_tables(experts, BatchTables::take(&pinned, n_experts, shape.n_pairs));
+  wait_for_copies(experts);
+  if (is_first) CUDA_CHECK(cudaEventRecord(batch_begun_.get(), runs_.get()));
+  if (is_graph) {
+    graphs_.run(shape, runs_.get(), [&] { enqueue_run(shape, 0); });
+  } else {
+    enqueue_run(shape, tables_used_);
+  }
+  tables_used_ += measure.used_bytes();
+  ++n_runs_;
+  CUDA_CHECK(cudaEventRecord(runs_done_.get(), runs_.get()));
   CUDA_CHECK(cudaEventRecord(batch_done_.get(), runs_.get()));
-  n_pairs_ += n;
+  n_pairs_ += n_pairs;
 }
 
 const float* CudaExperts::wait() {

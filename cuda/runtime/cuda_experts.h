@@ -1,14 +1,28 @@
 // Experts in slots of device memory: two streams, one that copies and one that computes, and the events between them.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "cuda/kernels/expert_kernels.h"
+#include "cuda/runtime/call_graphs.h"
 #include "cuda/runtime/expert_buffers.h"
 
 namespace expertree::cuda {
+
+// What the graph of a run depends on; sizes with room.
+struct ExpertRunShape {
+  int32_t layer;
+  int64_t n_inputs;  // 0: they are there from a run before
+  int64_t n_active;
+  int64_t max_rows;  // of an expert
+  int64_t n_pairs;
+
+  auto operator<=>(const ExpertRunShape&) const = default;
+  static int64_t size() { return 1; }
+};
 
 class CudaExperts final : public DeviceExperts {
  public:
@@ -42,8 +56,13 @@ class CudaExperts final : public DeviceExperts {
   };
 
   void upload_parameters();
-  void upload_tables(std::span<const DeviceRows> experts, BatchTables* on_device, int32_t* max_rows);
-  void launch(const BatchTables& tables, int32_t n_active, int32_t max_rows, int64_t n_pairs);
+  void wait_for_copies(std::span<const DeviceRows> experts);
+  void fill_tables(std::span<const DeviceRows> experts, const BatchTables& tables) const;
+  // Puts all that a run does into the stream, from its tables' copy to its outputs'. Its tables begin at `tables_at`, and
+  // pairs before it are n_pairs_: a graph is captured where both are 0.
+  void enqueue_run(const ExpertRunShape& shape, uint64_t tables_at);
+  void enqueue_inputs(int64_t n_inputs);
+  void launch(const BatchTables& tables, const ExpertRunShape& shape);
   ProductInput input_for(DType dtype) const;
 
   DeviceExpertsPlan plan_;
@@ -63,9 +82,11 @@ class CudaExperts final : public DeviceExperts {
   int64_t n_runs_ended_ = 0;  // known to have ended
   bool batch_pending_ = false;  // nobody has waited for it
   int32_t layer_ = -1;  // of the batch
-  int64_t n_pairs_ = 0;
+  int64_t n_inputs_ = 0;
+  int64_t n_pairs_ = 0;  // of its runs so far
   uint64_t tables_used_ = 0;
   double run_seconds_ = 0.0;
+  CallGraphs<ExpertRunShape> graphs_;
 };
 
 }  // namespace expertree::cuda

@@ -13,7 +13,7 @@ void CudaDense::upload_head_norm() {
   plan_.head.norm = {};  // the caller's
 }
 
-void CudaDense::best(int32_t k) {
+void CudaDense::enqueue_best(int32_t k) {
   const DeviceHead& head = plan_.head;
   ET_CHECK(head.matrix >= 0 && (has_blocks_ || k_ == head.n_embd) && k >= 1 && k <= kMostBest);
   const int64_t n_vocab = shape(head.matrix).rows;
@@ -26,15 +26,15 @@ void CudaDense::best(int32_t k) {
   const cudaStream_t stream = stream_.get();
   const int64_t n = head.n_embd;
   CUDA_CHECK(launch_rms_norm(has_blocks_ ? attention_.residual : x_, n, device_.head_weight, device_.head_bias,
-                             head.eps, n_rows_, n, device_.inputs, n, stream, head.layer_norm));
-  set_inputs(device_.inputs, n);
+                             head.eps, n_rows_, n, device_.inputs.x, n, stream, head.layer_norm));
+  set_inputs(device_.inputs.x, n);
   product_into(head.matrix, logits);
   CUDA_CHECK(launch_scale_softcap(logits, n_rows_ * n_vocab, head.scale, head.softcap, stream));
   auto* not_sound = reinterpret_cast<int32_t*>(outputs + at.not_sound);
   CUDA_CHECK(cudaMemsetAsync(not_sound, 0, sizeof(int32_t), stream));
   CUDA_CHECK(launch_top_k(logits, n_rows_, n_vocab, k, outputs + at.values,
-                          reinterpret_cast<int32_t*>(outputs + at.ids), not_sound, device_.best_scratch, stream));
-  CUDA_CHECK(cudaEventRecord(done_.get(), stream));
+                          reinterpret_cast<int32_t*>(outputs + at.ids), not_sound, device_.best_scratch, stream,
+                          device_.inputs.n_rows));
 }
 
 }  // namespace expertree::cuda

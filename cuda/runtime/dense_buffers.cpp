@@ -39,10 +39,15 @@ int64_t cell_row_bytes(const DeviceAttentionLayer& layer) {
   return layer.n_kv_heads * (layer.key_bytes() + layer.value_bytes());
 }
 
+CallInputs CallInputs::take(Carver* carver, int64_t n_floats) {
+  auto* head = carver->take<float>(kHeadFloats + n_floats);
+  return {reinterpret_cast<int32_t*>(head), head == nullptr ? nullptr : head + kHeadFloats};
+}
+
 DenseDevice::DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {
   for (std::byte*& buffer : load) buffer = carver->take(sizes.load_bytes);
   const int64_t hidden_floats = plan.max_rows * plan.max_hidden;
-  inputs = carver->take<float>(plan.max_rows * plan.max_k);
+  inputs = CallInputs::take(carver, plan.max_rows * plan.max_k);
   hidden = carver->take<float>(hidden_floats);
   scratch = plan.mixed_units ? carver->take<float>(hidden_floats) : nullptr;
   for (int f = 0; f < kRowForms; ++f) {
@@ -67,7 +72,7 @@ DenseDevice::DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, C
 
 DensePinned::DensePinned(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver) {
   for (std::byte*& buffer : load) buffer = carver->take(sizes.load_bytes);
-  inputs = carver->take<float>(plan.max_rows * plan.max_k);
+  inputs = CallInputs::take(carver, plan.max_rows * plan.max_k);
   outputs = carver->take<float>(plan.max_outputs);
   tables = carver->take(attention_table_bytes(plan));
 }

@@ -23,11 +23,24 @@ struct DenseSizes {
   bool forms[kRowForms] = {};     // in which rows are needed
 };
 
+// Inputs of a call, of which the first n_rows * k floats are used; before them the number of rows that there are.
+struct CallInputs {
+  int32_t* n_rows;  // [1]
+  float* x;
+
+  static CallInputs take(Carver* carver, int64_t n_floats);
+  // From n_rows on.
+  static size_t bytes(int64_t n_floats) { return static_cast<size_t>(kHeadFloats + n_floats) * sizeof(float); }
+
+ private:
+  static constexpr int64_t kHeadFloats = 64;  // so that rows begin as memory does
+};
+
 struct DenseDevice {
   DenseDevice(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver);
 
   std::byte* load[kLoadBuffers];
-  float* inputs;
+  CallInputs inputs;
   float* hidden;
   float* scratch;  // as large as hidden, for mixed units
   void* input_rows[kRowForms];
@@ -47,7 +60,7 @@ struct DensePinned {
   DensePinned(const DeviceDensePlan& plan, const DenseSizes& sizes, Carver* carver);
 
   std::byte* load[kLoadBuffers];
-  float* inputs;
+  CallInputs inputs;
   float* outputs;
   std::byte* tables;
 };

@@ -36,11 +36,15 @@ inline cudaError_t free_device(void* p) { return cudaFree(p); }
 inline cudaError_t free_pinned(void* p) { return cudaFreeHost(p); }
 inline cudaError_t destroy_stream(cudaStream_t s) { return cudaStreamDestroy(s); }
 inline cudaError_t destroy_event(cudaEvent_t e) { return cudaEventDestroy(e); }
+inline cudaError_t destroy_graph(cudaGraph_t g) { return cudaGraphDestroy(g); }
+inline cudaError_t destroy_graph_exec(cudaGraphExec_t g) { return cudaGraphExecDestroy(g); }
 
 using DeviceMemory = Owned<void*, free_device>;
 using PinnedMemory = Owned<void*, free_pinned>;
 using Stream = Owned<cudaStream_t, destroy_stream>;
 using Event = Owned<cudaEvent_t, destroy_event>;
+using Graph = Owned<cudaGraph_t, destroy_graph>;
+using GraphExec = Owned<cudaGraphExec_t, destroy_graph_exec>;
 
 inline DeviceMemory allocate_device(uint64_t size_bytes) {
   DeviceMemory memory;

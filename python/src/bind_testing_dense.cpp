@@ -47,25 +47,31 @@ class DenseTrial {
 
   void begin(const Rows& x) {
     n_rows_ = static_cast<int64_t>(x.shape(0));
-    n_outputs_ = 0;
+    widths_.clear();
     dense_->begin(x.data(), n_rows_, static_cast<int64_t>(x.shape(1)));
   }
 
   void product(int32_t matrix) {
     dense_->product(matrix);
-    n_outputs_ += n_rows_ * plan_.matrices[static_cast<size_t>(matrix)].rows;
+    widths_.push_back(plan_.matrices[static_cast<size_t>(matrix)].rows);
   }
 
   void feed_forward(int32_t gate, int32_t up, int32_t down) {
     dense_->feed_forward(gate, up, down);
-    n_outputs_ += n_rows_ * plan_.matrices[static_cast<size_t>(down)].rows;
+    widths_.push_back(plan_.matrices[static_cast<size_t>(down)].rows);
   }
+
+  void run() { dense_->run(); }
 
   nb::object wait() {
     const float* outputs = dense_->wait();
-    auto* kept = new std::vector<float>(outputs, outputs + n_outputs_);
+    auto* kept = new std::vector<float>;
     nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, float>(kept->data(), {static_cast<size_t>(n_outputs_)}, owner));
+    for (const int64_t width : widths_) {
+      kept->insert(kept->end(), outputs, outputs + n_rows_ * width);
+      outputs += rows_with_room(n_rows_, plan_.max_rows) * width;
+    }
+    return nb::cast(nb::ndarray<nb::numpy, float>(kept->data(), {kept->size()}, owner));
   }
 
  private:
@@ -73,7 +79,7 @@ class DenseTrial {
   DeviceDensePlan plan_;
   std::unique_ptr<DeviceDense> dense_;
   int64_t n_rows_ = 0;
-  int64_t n_outputs_ = 0;
+  std::vector<int64_t> widths_;  // of the call's outputs
 };
 
 }  // namespace
@@ -85,6 +91,7 @@ void bind_testing_dense(nb::module_& m) {
       .def("begin", &DenseTrial::begin, "x"_a)
       .def("product", &DenseTrial::product, "matrix"_a)
       .def("feed_forward", &DenseTrial::feed_forward, "gate"_a, "up"_a, "down"_a)
+      .def("run", &DenseTrial::run)
       .def("wait", &DenseTrial::wait, "All outputs, product after product.");
 }
 

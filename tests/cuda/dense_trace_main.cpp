@@ -100,7 +100,11 @@ class Trace {
       constexpr int kQuick[] = {kUnit, kOne, kAttend, kAttendHalf, kAttendInt8, kBest, kChain};
       const int kind = i == 0 ? kPieces : kQuick[random_() % std::size(kQuick)];
       if (call(&device, kind) != right_[static_cast<size_t>(kind)]) return false;
-      if (random_() % 3 == 0) device.begin(inputs_, kRows, kWidth);  // nobody waits for it
+      if (random_() % 3 == 0) {  // nobody waits for it
+        device.begin(inputs_, kRows, kWidth);
+        device.product(kQuery);
+        device.run();
+      }
     }
     return true;
   }
@@ -126,6 +130,7 @@ class Trace {
     }
     if (kind == kBest || kind == kChain) device->best(kMost);
     if (kind == kUnit || kind == kOne) device->product(kQuery);
+    device->run();
     const float* outputs = device->wait();
     constexpr int64_t kSizes[] = {2 * kRows * kWidth, kRows * kWidth, kTallRows};
     return {outputs, outputs + (kind < kAttend ? kSizes[kind] : size_of(kind))};
@@ -144,11 +149,13 @@ class Trace {
     constexpr float kAngles[2 * kRows] = {1, 0.5f, 0.25f, 1, 0.5f, 0.25f};
     constexpr int32_t kOwnCells[kRows] = {kPast, kPast + 1, kPast + 2};
     constexpr int32_t kFirst[kRows] = {0, 0, 2};
+    constexpr int32_t kBase[kRows] = {0, 0, 0};
+    constexpr int32_t kPrefix[kRows] = {kPast + 1, kPast + 1, kPast + 1};
+    constexpr int32_t kTail[kRows] = {0, 0, 1};
     constexpr int32_t kTailSizes[kRows] = {0, 1, 1};
-    constexpr int32_t kTails[kRows] = {0, kPast + 1, kPast + 2};
-    const DeviceAttentionRun run{0, kRows, 0, kPast + 1, 0, 1};
+    constexpr int32_t kTails[2] = {kPast + 1, kPast + 2};
     const DeviceAngles angles{2, kAngles, kAngles};
-    device->set_rows({angles, angles, kAngles, kOwnCells, kFirst, kTailSizes, kTails, {&run, 1}});
+    device->set_rows({angles, angles, kAngles, kOwnCells, kFirst, kBase, kPrefix, kTail, kTailSizes, kTails});
   }
 
   // Its past comes anew.

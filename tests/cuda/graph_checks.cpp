@@ -165,6 +165,38 @@ void a_graph_runs_when_launched() {
   must(cudaGraphExecDestroy(exec));
 }
 
+void launches_count_their_nodes() {
+  const OwnStream stream;
+  const PinnedArray<int> from(kWords), to(kWords);
+  const DeviceArray<int> device(kWords);
+  const cudaGraphExec_t exec = capture_adds(stream, to.data(), device.data(), from.data(), 3);
+  const uint64_t kernels = emu::n_calls("graph:kernel"), copies = emu::n_calls("graph:copy");
+  const uint64_t launched = emu::n_calls("cudaLaunchKernel"), bytes = emu::n_calls("bytes to device");
+  for (int i = 0; i < 2; ++i) must(cudaGraphLaunch(exec, stream.get()));
+  must(cudaStreamSynchronize(stream.get()));
+  CHECK(emu::n_calls("graph:kernel") - kernels == 2 * 3);
+  CHECK(emu::n_calls("graph:copy") - copies == 2 * 2);
+  CHECK(emu::n_calls("cudaLaunchKernel") == launched);
+  CHECK(emu::n_calls("bytes to device") - bytes == 2 * kBytes);
+  must(cudaGraphExecDestroy(exec));
+}
+
+// As after an error of the driver: the capture goes on until its end succeeds.
+void a_capture_whose_end_fails_is_ended_again() {
+  const OwnStream stream;
+  const DeviceArray<int> device(kWords);
+  must(cudaStreamBeginCapture(stream.get(), kThreadLocal));
+  must(launch_add_one(device.data(), device.data(), kWords, stream.get()));
+  emu::set("fail", "cudaStreamEndCapture:1");
+  cudaGraph_t graph = nullptr;
+  CHECK_ERROR(cudaStreamEndCapture(stream.get(), &graph), cudaErrorUnknown);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  must(cudaStreamIsCapturing(stream.get(), &status));
+  CHECK(status == cudaStreamCaptureStatusActive);
+  CHECK_ERROR(cudaStreamEndCapture(stream.get(), &graph), cudaSuccess);
+  must(cudaGraphDestroy(graph));
+}
+
 void launches_of_one_graph_follow_one_another() {
   const OwnStream first, second;
   const PinnedArray<int> from(kWords), to(kWords);
@@ -202,6 +234,8 @@ std::vector<RuntimeCheck> graph_checks() {
           {"forked_streams_are_joined", forked_streams_are_joined},
           {"captures_are_apart", captures_are_apart},
           {"a_graph_runs_when_launched", a_graph_runs_when_launched},
+          {"launches_count_their_nodes", launches_count_their_nodes},
+          {"a_capture_whose_end_fails_is_ended_again", a_capture_whose_end_fails_is_ended_again},
           {"launches_of_one_graph_follow_one_another", launches_of_one_graph_follow_one_another},
           {"a_graph_is_not_launched_into_a_capture", a_graph_is_not_launched_into_a_capture}};
 }

@@ -77,22 +77,23 @@ ENTRY int et_rms_norm(const float* x, int64_t x_stride, const float* w, const fl
                       int64_t n, float* y, int64_t y_stride, int centred, cudaStream_t stream) {
   return launch_rms_norm(x, x_stride, w, bias, eps, n_rows, n, y, y_stride, stream, centred != 0);
 }
-ENTRY int et_residual_norm(const ResidualNorm* args, int64_t n_rows, int64_t n, cudaStream_t stream) {
-  return launch_residual_norm(*args, n_rows, n, stream);
+ENTRY int et_residual_norm(const ResidualNorm* args, int64_t n_rows, int64_t n, const int32_t* n_rows_device,
+                           cudaStream_t stream) {
+  return launch_residual_norm(*args, n_rows, n, stream, n_rows_device);
 }
 ENTRY int et_rope(const Rope* args, int64_t n_rows, cudaStream_t stream) { return launch_rope(*args, n_rows, stream); }
 ENTRY int64_t et_cell_stride(int dtype, int64_t head_dim) { return cell_stride(static_cast<DType>(dtype), head_dim); }
 ENTRY int et_store_cells(const float* x, int64_t row_stride, int32_t n_heads, int32_t head_dim, const int32_t* cells,
-                         int64_t n_rows, const CacheCells* to, cudaStream_t stream) {
-  return launch_store_cells(x, row_stride, n_heads, head_dim, cells, n_rows, *to, stream);
+                         int64_t n_rows, const CacheCells* to, const int32_t* n_rows_device, cudaStream_t stream) {
+  return launch_store_cells(x, row_stride, n_heads, head_dim, cells, n_rows, *to, stream, n_rows_device);
 }
 ENTRY int et_copy_cells(const void* rows, int64_t row_bytes, int32_t n_heads, int64_t cell, int64_t n_rows,
                         const CacheCells* to, cudaStream_t stream) {
   return launch_copy_cells(rows, row_bytes, n_heads, cell, n_rows, *to, stream);
 }
 ENTRY int et_router(const Router* router, float* scores, int64_t n_rows, int32_t* ids, float* weights,
-                    int32_t* not_finite, cudaStream_t stream) {
-  return launch_router(*router, scores, n_rows, ids, weights, not_finite, stream);
+                    int32_t* not_finite, const int32_t* n_rows_device, cudaStream_t stream) {
+  return launch_router(*router, scores, n_rows, ids, weights, not_finite, stream, n_rows_device);
 }
 ENTRY int et_weigh_inputs(const float* x, const float* weights, int64_t n_rows, int32_t n_used, int64_t n, float* y,
                           cudaStream_t stream) {
@@ -114,11 +115,12 @@ ENTRY int64_t et_attention_scratch_limit(const TreeAttention* args, int64_t n_ro
 ENTRY int64_t et_attention_scratch_bytes(const TreeAttention* args, int64_t n_rows) {
   return attention_scratch_bytes(*args, n_rows);
 }
-ENTRY int et_attention(const TreeAttention* args, int64_t n_rows, void* scratch, cudaStream_t stream) {
-  return launch_attention(*args, n_rows, scratch, stream);
+ENTRY int et_attention(const TreeAttention* args, int64_t n_rows, void* scratch, const int32_t* n_rows_device,
+                       cudaStream_t stream) {
+  return launch_attention(*args, n_rows, scratch, stream, n_rows_device);
 }
 ENTRY int64_t et_top_k_scratch_bytes(int64_t n_rows, int64_t n, int32_t k) { return top_k_scratch_bytes(n_rows, n, k); }
 ENTRY int et_top_k(const float* logits, int64_t n_rows, int64_t n, int32_t k, float* values, int32_t* ids,
-                   int32_t* not_sound, void* scratch, cudaStream_t stream) {
-  return launch_top_k(logits, n_rows, n, k, values, ids, not_sound, scratch, stream);
+                   int32_t* not_sound, void* scratch, const int32_t* n_rows_device, cudaStream_t stream) {
+  return launch_top_k(logits, n_rows, n, k, values, ids, not_sound, scratch, stream, n_rows_device);
 }

@@ -543,6 +543,15 @@ TABLE = [
         "not_finite",
     ),
     Mutation(
+        "a row more than there are",
+        "row_count.cuh",
+        "row < *n_rows_device",
+        "row <= *n_rows_device",
+        ("rms_norm.cu", "router.cu", "cache_cells.cu"),
+        ROWS,
+        "a_grid_for_more",
+    ),
+    Mutation(
         "a pass reads another row",
         "top_k.cu",
         "args.in[row * args.in_stride + at]",

@@ -44,39 +44,46 @@ class Case:
         return max(0, n - self.window) if self.window else 0
 
 
-def attend(case: Case, rows: list[int], n_prefix_on_device: bool = False) -> np.ndarray:
+def attend(case: Case, rows: list[int], room: bool = False) -> np.ndarray:
+    """room: with a grid for more rows and longer paths, of which nothing may be read."""
     q, k, v, sinks = case.arrays()
     tails = [case.tail_cells(row) for row in rows]
-    longest = max(len(t) for t in tails) + 2
-    padded = np.full((len(rows), longest), -1, np.int32)  # what lies behind a tail must not be read
-    for i, tail in enumerate(tails):
-        padded[i, : len(tail)] = tail
+    n, more = len(rows), 3 if room else 0
+
+    def table(values: list[int]) -> np.ndarray:
+        return np.array(values + [1 << 30] * more, np.int32)
+
+    begins = np.cumsum([0, *(len(t) for t in tails)])[:-1]
     with device() as on:
         keys = put_cells(on, case.types[0], k)
         args = TreeAttention(
-            q=on.put(q[rows]),
+            q=on.put(np.concatenate([q[rows], np.full((more, *q.shape[1:]), np.nan, np.float32)])),
             k=keys,
             v=keys if case.latent else put_cells(on, case.types[1], v),
             n_heads=case.n_heads,
             n_kv_heads=case.n_kv_heads,
             head_dim_k=case.head_dim_k,
             head_dim_v=case.head_dim_v,
-            first=on.put(np.array([case.first(row) for row in rows], np.int32)) if case.window else None,
-            n_prefix=case.n_prefix + (70 if n_prefix_on_device else 0),
-            n_prefix_device=on.put(np.array([case.n_prefix], np.int32)) if n_prefix_on_device else None,
-            n_tail=on.put(np.array([len(t) for t in tails], np.int32)),
-            tail=on.put(padded),
-            tail_stride=longest,
+            first=on.put(table([case.first(row) for row in rows])) if case.window else None,
+            base=on.put(table([0] * n)),
+            n_prefix=on.put(table([case.n_prefix] * n)),
+            tail=on.put(table([int(begin) for begin in begins])),
+            n_tail=on.put(table([len(t) for t in tails])),
+            tails=on.put(np.concatenate([*tails, [-1]]).astype(np.int32)),
+            n_positions=case.n_prefix + max(len(t) for t in tails) + (70 if room else 0),
             scale=0.125,
             softcap=case.softcap,
             sinks=on.put(sinks),
-            out=on.alloc(len(rows) * case.n_heads * case.head_dim_v * 4),
+            out=on.put(np.zeros((n + more, case.n_heads, case.head_dim_v), np.float32)),
         )
         size = load().et_attention_scratch_bytes
         size.restype = c_int64
-        scratch = on.alloc(size(ctypes.byref(args), c_int64(len(rows))))
-        on.run("attention", ctypes.byref(args), c_int64(len(rows)), scratch)
-        return on.get(args.out, (len(rows), case.n_heads, case.head_dim_v))
+        scratch = on.alloc(size(ctypes.byref(args), c_int64(n + more)))
+        n_rows = on.put(np.array([n], np.int32)) if room else None
+        on.run("attention", ctypes.byref(args), c_int64(n + more), scratch, n_rows)
+        out = on.get(args.out, (n + more, case.n_heads, case.head_dim_v))
+        assert not out[n:].any()
+        return out[:n]
 
 
 def expected(case: Case, row: int) -> np.ndarray:
@@ -129,8 +136,7 @@ def test_attention(name: str, order: str) -> None:
     for row in rows:
         assert_same_bits(together[row], expected(case, row), f"{name}, row {row}")
     assert_same_bits(attend(case, rows[-1:])[0], together[-1], f"{name}: alone")
-    if not case.window:
-        assert_same_bits(attend(case, rows, n_prefix_on_device=True), together, f"{name}: prefix length on the device")
+    assert_same_bits(attend(case, rows, room=True), together, f"{name}: with room")
 
 
 def test_many_rows(order: str) -> None:
@@ -140,28 +146,33 @@ def test_many_rows(order: str) -> None:
         assert_same_bits(got[row], expected(case, row))
 
 
-def test_rows_of_a_chain_share_the_longest_prefix(order: str) -> None:
-    """Their tails are negative: each sees the first cells only."""
-    case = Case(4, 2, 32, 32, 70, [[]] * 8)
+def test_rows_of_several_sequences(order: str) -> None:
+    """Each has its own first cell, prefix and tail."""
+    case = Case(4, 2, 32, 32, 140, [[]] * 8)
     q, k, v, _ = case.arrays()
-    n_seen = [70, 69, 64, 33, 32, 31, 2, 1]
+    base, n_seen = [0, 0, 71, 71, 5, 100, 139, 64], [70, 69, 64, 33, 32, 31, 2, 1]
+    tails: list[list[int]] = [[], [3, 90], [], [70], [1, 2, 3], [], [0], []]
+    begins = np.cumsum([0, *(len(t) for t in tails)])[:-1]
+    listed = [cell for tail in tails for cell in tail]
     with device() as on:
+        put = [on.put(np.array(x, np.int32)) for x in (base, n_seen, begins, [len(t) for t in tails], listed)]
         args = TreeAttention(
             q=on.put(q), k=put_cells(on, "F32", k), v=put_cells(on, "F32", v), n_heads=4, n_kv_heads=2,
-            head_dim_k=32, head_dim_v=32, n_prefix=70, n_tail=on.put(np.array(n_seen, np.int32) - 70), scale=0.125,
-            out=on.alloc(8 * 4 * 32 * 4),
+            head_dim_k=32, head_dim_v=32, base=put[0], n_prefix=put[1], tail=put[2], n_tail=put[3], tails=put[4],
+            n_positions=71, scale=0.125, out=on.alloc(8 * 4 * 32 * 4),
         )  # fmt: skip
         sizes = [getattr(load(), f"et_attention_scratch_{what}") for what in ("bytes", "limit")]
         for size in sizes:
             size.restype = c_int64
         scratch, limit = (int(size(ctypes.byref(args), c_int64(8))) for size in sizes)
         assert scratch <= limit
-        on.run("attention", ctypes.byref(args), c_int64(8), on.alloc(scratch))
+        on.run("attention", ctypes.byref(args), c_int64(8), on.alloc(scratch), None)
         got = on.get(args.out, (8, 4, 32))
     for row, n in enumerate(n_seen):
+        cells = np.array([*range(base[row], base[row] + n), *tails[row]], np.int32)
         for head in range(2):
             heads = slice(2 * head, 2 * head + 2)
-            want = _testing.attend("scalar", q[row, heads].copy(), k[head], v[head], n, np.zeros(0, np.int32), 0.125)
+            want = _testing.attend("scalar", q[row, heads].copy(), k[head], v[head], 0, cells, 0.125)
             assert_same_bits(got[row, heads], want, f"row {row}")
 
 
@@ -169,10 +180,10 @@ def test_the_limit_of_scratch_memory_holds_for_shorter_paths() -> None:
     limit, size = load().et_attention_scratch_limit, load().et_attention_scratch_bytes
     limit.restype = size.restype = c_int64
     for n_heads, longest, n_rows in ((4, 1024, 512), (32, 4608, 512), (64, 131072, 512), (1, 40, 3)):
-        args = TreeAttention(n_heads=n_heads, n_prefix=longest)
+        args = TreeAttention(n_heads=n_heads, n_positions=longest)
         most = int(limit(ctypes.byref(args), c_int64(n_rows)))
-        for n_prefix in sorted({1, 33, longest // 3, longest // 2 + 7, longest - 1, longest}):
-            shorter = TreeAttention(n_heads=n_heads, n_prefix=n_prefix)
+        for n_positions in sorted({1, 33, longest // 3, longest // 2 + 7, longest - 1, longest}):
+            shorter = TreeAttention(n_heads=n_heads, n_positions=n_positions)
             for rows in (1, 2, n_rows // 2, n_rows):
                 assert int(size(ctypes.byref(shorter), c_int64(rows))) <= most
 
@@ -185,7 +196,7 @@ def test_what_attention_cannot_be() -> None:
             values = CacheCells(dtype, row.elements, None, 64, stride)
             args = TreeAttention(n_heads=n_heads, n_kv_heads=n_kv, head_dim_k=8, head_dim_v=8, k=row, v=values)
             with pytest.raises(CudaError):
-                call("attention", ctypes.byref(args), c_int64(1), None, on.stream)
+                call("attention", ctypes.byref(args), c_int64(1), None, None, on.stream)
 
         refused(n_heads=3)
         refused(n_kv=0)

@@ -70,7 +70,7 @@ def test_residual_norm(n: int, order: str) -> None:
             args = ResidualNorm(
                 p, on.put(add), on.put(post_norm), scale, on.put(weight), on.put(added), EPS, out, is_layer_norm
             )
-            on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(n))
+            on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(n), None)
             assert_same_bits(on.get(p, (4, n)), want, f"residual n {n}")
             if out is not None:
                 want = rms_norm(centred(want) if is_layer_norm else want, weight)
@@ -86,7 +86,7 @@ def test_a_residual_stream_that_is_not_finite_is_told(value: float, order: str) 
             with device() as on:
                 flag, out = on.put(np.zeros(1, np.int32)), on.alloc(4 * 300 * 4) if normed else None
                 args = ResidualNorm(on.put(residual), on.put(add), None, 1.0, None, None, EPS, out, False, flag)
-                on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(300))
+                on.run("residual_norm", ctypes.byref(args), c_int64(4), c_int64(300), None)
                 assert bool(on.get(flag, (1,), np.int32)[0]) != bool(np.isfinite(value))
 
 
@@ -148,8 +148,9 @@ def test_cells(type_name: str, order: str) -> None:
     with device() as on:
         stored, copied = (put_cells(on, type_name, np.zeros((n_heads, n_cells, head_dim), np.float32)) for _ in "ab")
         on.run(
-            "store_cells", on.put(x), c_int64(320), n_heads, head_dim, on.put(numbers), c_int64(4), ctypes.byref(stored)
-        )
+            "store_cells", on.put(x), c_int64(320), n_heads, head_dim, on.put(numbers), c_int64(4),
+            ctypes.byref(stored), None,
+        )  # fmt: skip
         for row, cell in enumerate(numbers):
             encoded = _testing.write_cache_rows("scalar", type_name.lower(), heads[row].copy())
             on.run(
@@ -228,7 +229,7 @@ def test_router(case: int, order: str) -> None:
                 on.put(bias), n, n_used, GATINGS[str(router["gating"])], router["n_groups"], router["n_groups_used"],
                 router["renormalize"], router["weights_scale"],
             )  # fmt: skip
-            on.run("router", ctypes.byref(args), p, c_int64(6), ids, weights, flag)
+            on.run("router", ctypes.byref(args), p, c_int64(6), ids, weights, flag, None)
             got_ids, got_weights = on.get(ids, (6, n_used), np.int32), on.get(weights, (6, n_used))
             assert on.get(flag, (1,), np.int32)[0] == 0
         for row in range(6):
@@ -244,7 +245,7 @@ def test_router_sees_damaged_scores(wrong: float, order: str) -> None:
     with device() as on:
         flag, ids, weights = on.put(np.zeros(1, np.int32)), on.alloc(24), on.alloc(24)
         args = Router(None, 40, 2, 0, 1, 1, False, 1.0)
-        on.run("router", ctypes.byref(args), on.put(scores), c_int64(3), ids, weights, flag)
+        on.run("router", ctypes.byref(args), on.put(scores), c_int64(3), ids, weights, flag, None)
         assert on.get(flag, (1,), np.int32)[0] == 1
 
 
@@ -252,7 +253,30 @@ def test_what_a_router_cannot_be() -> None:
     for n, n_used, groups in ((2000, 1, 1), (8, 9, 1), (100, 65, 1), (10, 2, 3), (10, 2, 0)):
         args = Router(None, n, n_used, 0, groups, 1, False, 1.0)
         with device() as on, pytest.raises(CudaError):
-            call("router", ctypes.byref(args), None, c_int64(1), None, None, None, on.stream)
+            call("router", ctypes.byref(args), None, c_int64(1), None, None, None, None, on.stream)
+
+
+def test_a_grid_for_more_rows_than_there_are(order: str) -> None:
+    """What is not a number in rows that are not there is not told, and no cell is written for them."""
+    rows = np.ones((5, 64), np.float32)
+    rows[2:] = np.nan
+    with device() as on:
+        two, flags = on.put(np.array([2], np.int32)), [on.put(np.zeros(1, np.int32)) for _ in "ab"]
+        p = on.put(rows)
+        norm = ResidualNorm(p, on.put(rows), None, 1.0, None, None, EPS, on.alloc(5 * 64 * 4), False, flags[0])
+        on.run("residual_norm", ctypes.byref(norm), c_int64(5), c_int64(64), two)
+        assert (on.get(p, (5, 64))[:2] == 2.0).all()
+        ids, weights = on.put(np.full((5, 2), -1, np.int32)), on.alloc(40)
+        router = Router(None, 64, 2, 0, 1, 1, False, 1.0)
+        on.run("router", ctypes.byref(router), on.put(rows), c_int64(5), ids, weights, flags[1], two)
+        assert on.get(ids, (5, 2), np.int32).tolist() == [[0, 1]] * 2 + [[-1, -1]] * 3
+        assert [int(on.get(flag, (1,), np.int32)[0]) for flag in flags] == [0, 0]
+        for type_name in ("F32", "F16", "Q8_0"):
+            cells = put_cells(on, type_name, np.zeros((1, 9, 64), np.float32))
+            numbers = on.put(np.array([3, 5, 1 << 30, -1, 0], np.int32))
+            on.run("store_cells", on.put(rows), c_int64(64), 1, 64, numbers, c_int64(5), ctypes.byref(cells), two)
+            bits = on.get(cells.elements, (9, 64), {"F32": np.uint32, "F16": np.uint16, "Q8_0": np.int8}[type_name])
+            assert bits.any(axis=1).nonzero()[0].tolist() == [3, 5], type_name
 
 
 @pytest.mark.parametrize("unit", ["silu_mul", "gelu_mul", "swiglu_oai", "relu_mul"])

@@ -29,6 +29,8 @@ CHECKS = {
     "captures_are_apart": "eager",
     "a_graph_runs_when_launched": "eager lazy shuffle",
     "launches_of_one_graph_follow_one_another": "eager lazy shuffle",
+    "launches_count_their_nodes": "eager lazy shuffle",
+    "a_capture_whose_end_fails_is_ended_again": "eager",
     "a_graph_is_not_launched_into_a_capture": "eager",
 }
 UNDER_SANITIZERS = (

@@ -10,8 +10,10 @@ from kernels import CudaError, device, load
 from weights import assert_same_bits
 
 
-def top_k(logits: np.ndarray, k: int, ask: bool = True) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Values, ids, and whether some logit is NaN or +inf."""
+def top_k(
+    logits: np.ndarray, k: int, ask: bool = True, there: int | None = None
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Values, ids, and whether some logit is NaN or +inf. there: rows that there are."""
     n_rows, n = logits.shape
     size = load().et_top_k_scratch_bytes
     size.restype = c_int64
@@ -20,7 +22,8 @@ def top_k(logits: np.ndarray, k: int, ask: bool = True) -> tuple[np.ndarray, np.
         scratch = on.alloc(size(c_int64(n_rows), c_int64(n), k))
         flag = on.put(np.zeros(1, np.int32))
         not_sound = flag if ask else None
-        on.run("top_k", on.put(logits), c_int64(n_rows), c_int64(n), k, values, ids, not_sound, scratch)
+        n_there = None if there is None else on.put(np.array([there], np.int32))
+        on.run("top_k", on.put(logits), c_int64(n_rows), c_int64(n), k, values, ids, not_sound, scratch, n_there)
         return on.get(values, (n_rows, k)), on.get(ids, (n_rows, k), np.int32), bool(on.get(flag, (1,), np.int32)[0])
 
 
@@ -51,6 +54,14 @@ def test_one_logit_that_is_no_number_is_told(value: float) -> None:
         logits = np.zeros((3, 5000), np.float32)
         logits[1, at] = value
         assert top_k(logits, 1)[2] == (not value <= np.finfo(np.float32).max)
+
+
+def test_rows_that_are_not_there_are_not_looked_at() -> None:
+    logits = np.zeros((3, 5000), np.float32)
+    logits[1:] = np.nan
+    logits[0, 4321] = 1.0
+    _, ids, not_sound = top_k(logits, 2, there=1)
+    assert not not_sound and ids[0].tolist() == [4321, 0]
 
 
 def test_what_k_cannot_be() -> None:

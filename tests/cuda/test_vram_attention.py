@@ -263,8 +263,10 @@ def test_what_the_device_does_not_attend_to(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord", "cudaEventSynchronize", "run:kernel", "run:copy"]
-)
+    "call",
+    ["cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord", "cudaEventSynchronize", "cudaStreamBeginCapture",
+     "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphLaunch", "run:kernel", "run:copy"],
+)  # fmt: skip
 @pytest.mark.parametrize("arch", ["llama", "qwen3moe"])
 def test_a_call_fails(arch: str, call: str, tiny: Tiny) -> None:
     """The sequence is as it was, with cells moved and without; a lost device takes nothing of it along."""
@@ -296,7 +298,8 @@ def test_a_call_fails(arch: str, call: str, tiny: Tiny) -> None:
             library().expertree_emu_clear_faults()
             del session, model
             assert leaks() == ""
-    assert n_failed >= (1 if call == "cudaMemsetAsync" else 3)
+    # A pass of llama is two calls of the device.
+    assert n_failed >= (1 if call == "cudaMemsetAsync" else 2 if "Graph" in call or "Capture" in call else 3)
 
 
 def test_the_memory_that_is_said(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

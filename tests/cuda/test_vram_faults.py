@@ -25,6 +25,8 @@ STEP_CALLS = (
     "run:kernel",
     "run:copy",
 )
+# Those that make or launch graphs.
+GRAPH_CALLS = ("cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphLaunch")
 LOAD_CALLS = (
     "cudaGetDeviceCount",
     "cudaGetDeviceProperties",
@@ -77,6 +79,38 @@ def test_a_call_of_a_step_fails(what: str, call: str, streams: str, tiny: Tiny) 
             del model
             assert leaks() == ""
     assert n_failed > 0
+
+
+@pytest.mark.parametrize("streams", ["lazy", "shuffle"])
+@pytest.mark.parametrize("call", [*GRAPH_CALLS, "run:kernel", "run:copy"])
+def test_a_graph_fails(call: str, streams: str, tiny: Tiny) -> None:
+    """Of attention, of experts or of the head: as it is captured, as it is launched, as it runs."""
+    path = tiny(arch="qwen3moe", format="Q8_0")
+    logits = expected(path, TOKENS[:12])
+    for nth in (1, 2, 3, 4, 5):
+        with emulated(streams=streams, seed=nth):
+            model = OnDevice(path, fetch=FetchRule.always)
+            model.logits(TOKENS[:4], 4)
+            # As experts come, and calls come for the first time and are captured; where that is not what fails, then.
+            for _ in range(0 if call in GRAPH_CALLS[:3] else 4):
+                model.evaluate(TOKENS[4:8])
+                model.session.rollback()
+            set_up(fail=f"{call}:{nth}")
+            n_failed = 0
+            for _ in range(8):
+                try:
+                    assert same_bits(model.evaluate(TOKENS[4:8]), logits[4:8]), nth
+                    model.session.rollback()
+                except DeviceError as error:
+                    assert re.search("the GPU failed: cuda[A-Z]", str(error)), error
+                    assert model.session.n_tokens == 4
+                    n_failed += 1
+            assert n_failed == 1
+            assert model.stats["is_lost"] == call.startswith("run:")
+            set_up(fail="")
+            library().expertree_emu_clear_faults()
+            del model
+            assert leaks() == ""
 
 
 @pytest.mark.parametrize("call", LOAD_CALLS)
