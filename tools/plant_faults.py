@@ -202,7 +202,7 @@ FAULTS = [Fault(*row) for row in (
     ("isa", "AVX2 adds more products in 16 bits than fit", "cpp/kernels/avx2/panel.h",
      "<= INT16_MAX) steps", "<= 2 * INT16_MAX) steps", (ISA,)),
     ("isa", "AVX2 leaves out the blocks after a row's last eight", "cpp/kernels/avx2/matmul_q32.cpp",
-     "if (j < n) {", "if (j < 0) {", (ISA,)),
+     "if (j < n) sum_blocks<0>", "if (j < 0) sum_blocks<0>", (ISA,)),
     ("isa", "NEON adds the lanes in another order", "cpp/kernels/neon/vector.h",
      "vaddq_f32(lanes.v[0], lanes.v[2]), vaddq_f32(lanes.v[1], lanes.v[3])",
      "vaddq_f32(lanes.v[0], lanes.v[1]), vaddq_f32(lanes.v[2], lanes.v[3])", (ISA,)),
@@ -478,6 +478,8 @@ FAULTS = [Fault(*row) for row in (
      "  rest_left_ = std::clamp(static_cast<int64_t>(state[6]), int64_t{0}, kMostInherited);\n", "", (GUARD,)),
     ("guard", "credit has no end", "cpp/spec/back_off.cpp",
      "std::max(-kMostCredit, account_ + std", "(account_ + std", (BY_HAND,)),
+    ("speculation", "a fit that verifies nothing stays as it is", "cpp/spec/selectors/residency.cpp",
+     "acceptance_.forget();", "", (BY_HAND,)),
     ("guard", "all depths have one map", "cpp/spec/acceptance_fit.cpp",
      "+ offset_ + deviation(depth));", "+ offset_);", (GUARD,)),
     # Several drafters in a tree.

@@ -283,7 +283,7 @@ def test_matmul_any_shape(type_name, blocks, rows, columns, seed):
 
 @pytest.mark.parametrize("type_name", QUANTISED)
 def test_matmul_long_rows(isa, type_name):
-    """Rows that streams read in several passes, the last of them short: of 64 and of 128 blocks of 32, of 8 and 16 of 256."""
+    """Rows that streams read in several passes, the last one short: of 64 or 128 blocks of 32, of 8 or 16 of 256."""
     for blocks in (64, 65, 131) if block_of(type_name) == 32 else (33,):
         w, x = random_weights(type_name, 17, blocks * block_of(type_name)), random_rows(5, blocks * block_of(type_name))
         want = _testing.matmul("scalar", type_name, w, x)

@@ -306,7 +306,7 @@ def test_residency_learns_that_scores_promise_too_much() -> None:
 
 
 def test_an_unlucky_start_is_not_the_last_word() -> None:
-    """Eight drafts in ten are right, but the first ones were not. Steps without verification tell nothing about that."""
+    """Eight drafts in ten are right, but the first ones were not. Steps without verification tell nothing of that."""
     cost = flat_cost([1.0, 1.4])
     selector = Selector("residency:guard=off")
     rng = np.random.default_rng(1)
