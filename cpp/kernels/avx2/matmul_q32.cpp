@@ -131,6 +131,31 @@ struct FormatMXFP4 : Unsigned {
   }
 };
 
+// Of a block of eight rows.
+template <typename Format>
+struct BlockScales {
+  __m256 d;
+  __m256 m;  // of formats with a minimum
+
+  static inline BlockScales of(__m256i firsts) {
+    BlockScales out{Format::scales(firsts), _mm256_setzero_ps()};
+    if constexpr (Format::kHasMin) out.m = Format::mins(firsts);
+    return out;
+  }
+
+  // acc = fma(float(S), d * dx, acc), and the minimum's step.
+  [[gnu::always_inline]] inline __m256 add(__m256i dot, const Column& x, int64_t b, __m256 acc) const {
+    const int32_t sum = x.sums16[2 * b] + x.sums16[2 * b + 1];
+    if constexpr (Format::kOffset != 0) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(Format::kOffset * sum));
+    const __m256 dx = _mm256_set1_ps(x.d[b]);
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, dx), acc);
+    if constexpr (Format::kHasMin) {
+      acc = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(sum)), _mm256_mul_ps(m, dx), acc);
+    }
+    return acc;
+  }
+};
+
 constexpr int kStreamBlocks = 64;  // of each row before the next one is read
 
 // With few columns.
@@ -163,7 +188,7 @@ struct Kernel {
 #pragma GCC unroll 4
           for (int c = 0; c < kN; ++c) partial[c][i] = Format::dot(integers, load_256(x[c].q + 32 * b));
         }
-        const BlockScales scales = BlockScales::of(first_dwords(w, rows.offset));
+        const auto scales = BlockScales<Format>::of(first_dwords(w, rows.offset));
 #pragma GCC unroll 4
         for (int c = 0; c < kN; ++c) acc[c] = scales.add(sum_eight(partial[c]), x[c], b, acc[c]);
       }
@@ -172,30 +197,6 @@ struct Kernel {
   }
 
  private:
-  // Of a block of eight rows.
-  struct BlockScales {
-    __m256 d;
-    __m256 m;
-
-    static inline BlockScales of(__m256i firsts) {
-      BlockScales out{Format::scales(firsts), _mm256_setzero_ps()};
-      if constexpr (Format::kHasMin) out.m = Format::mins(firsts);
-      return out;
-    }
-
-    // acc = fma(float(S), d * dx, acc), and the minimum's step.
-    inline __m256 add(__m256i dot, const Column& x, int64_t b, __m256 acc) const {
-      const int32_t sum = x.sums16[2 * b] + x.sums16[2 * b + 1];
-      if constexpr (Format::kOffset != 0) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(Format::kOffset * sum));
-      const __m256 dx = _mm256_set1_ps(x.d[b]);
-      acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(d, dx), acc);
-      if constexpr (Format::kHasMin) {
-        acc = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(sum)), _mm256_mul_ps(m, dx), acc);
-      }
-      return acc;
-    }
-  };
-
   // Rows are read one after the other, as one stream (prefetch.h), and each leaves its blocks' sums; then a lane is a row.
   // With more columns turning the sums around costs more than the stream gains (Q8_0, 4 columns: 0.87).
   static __m256 one_column(const MatmulArgs& args, const RowGroup& rows, const Column& x) {
@@ -221,7 +222,8 @@ struct Kernel {
         load_transposed(sums, j, dots);
         load_transposed(firsts, j, first);
         ahead.finishing(j * kRows * Format::kBytes, 8 * kRows * Format::kBytes);
-        for (int l = 0; l < 8 && j + l < n; ++l) acc = BlockScales::of(first[l]).add(dots[l], x, b + j + l, acc);
+        for (int l = 0; l < 8 && j + l < n; ++l)
+          acc = BlockScales<Format>::of(first[l]).add(dots[l], x, b + j + l, acc);
       }
     }
     return acc;
@@ -279,9 +281,9 @@ struct Panel32 {
       transpose_dwords(v, w);
 #pragma GCC unroll 8
       for (int t = 0; t < kRows; ++t) store_256(panel->w[8 * b + t], w[t]);
-      const __m256i firsts = first_dwords(p, offset);
-      _mm256_store_ps(panel->d[b], Format::scales(firsts));
-      if constexpr (Format::kHasMin) _mm256_store_ps(panel->m[b], Format::mins(firsts));
+      const auto scales = BlockScales<Format>::of(first_dwords(p, offset));
+      _mm256_store_ps(panel->d[b], scales.d);
+      if constexpr (Format::kHasMin) _mm256_store_ps(panel->m[b], scales.m);
       if (b == kChunk / 64) pace->step();
     }
   }
@@ -307,18 +309,11 @@ struct Panel32 {
       }
 #pragma GCC unroll 4
       for (int c = 0; c < kColumns; ++c) {
-        const int32_t x_sum = columns[c].sums16[2 * b] + columns[c].sums16[2 * b + 1];
-        const __m256 dx = _mm256_set1_ps(columns[c].d[b]);
 #pragma GCC unroll 2
         for (int p = 0; p < kPanels; ++p) {
-          __m256i s = dot[p][c];
-          if constexpr (Format::kOffset != 0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(Format::kOffset * x_sum));
-          __m256 acc = _mm256_load_ps(acc_rows[p][c]);
-          acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_mul_ps(_mm256_load_ps(panels[p].d[b]), dx), acc);
-          if constexpr (Format::kHasMin) {
-            const __m256 m_dx = _mm256_mul_ps(_mm256_load_ps(panels[p].m[b]), dx);
-            acc = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(x_sum)), m_dx, acc);
-          }
+          BlockScales<Format> scales{_mm256_load_ps(panels[p].d[b]), _mm256_setzero_ps()};
+          if constexpr (Format::kHasMin) scales.m = _mm256_load_ps(panels[p].m[b]);
+          const __m256 acc = scales.add(dot[p][c], columns[c], b, _mm256_load_ps(acc_rows[p][c]));
           _mm256_store_ps(acc_rows[p][c], acc);
         }
       }
