@@ -42,7 +42,7 @@ uint64_t hash_run(const std::string& path, const char* isa, DType cache) {
   session.prefill(prompt);
   const std::vector<int32_t> tree = {prompt[1], prompt[2], prompt[3], prompt[4]};
   const std::vector<int32_t> parents = {-1, 0, 0, -1};
-  const ForwardResult drafted = session.evaluate(tree, parents, false);
+  const ForwardResult drafted = session.evaluate(tree, parents, false, false);
   uint64_t hash = add(0xcbf29ce484222325ull, drafted.logits.data(), drafted.logits.size() * sizeof(float));
   session.rollback();
   for (int i = 0; i < 8; ++i) session.step();

@@ -29,7 +29,7 @@ void require_size(const char* name, size_t size, size_t expected) {
 ExpertCache make_cache(const ReplayMachine& machine, const std::vector<int64_t>& n_slots, int32_t n_experts) {
   const auto n_layers = static_cast<int32_t>(machine.class_of_layer.size());
   std::vector<std::unique_ptr<CachePolicy>> policies;
-  policies.push_back(make_policy(machine.policy, {n_layers, n_experts, {}, nullptr}));
+  policies.push_back(make_policy(machine.policy, {n_layers, n_experts, {}, nullptr, all_alike(n_layers, n_experts)}));
   return ExpertCache({n_layers, n_experts, machine.class_of_layer, n_slots}, std::move(policies));
 }
 

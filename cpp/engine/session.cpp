@@ -214,7 +214,8 @@ void Session::restore_selector(std::span<const double> state) {
   if (speculation_ != nullptr) speculation_->selector().restore(state);
 }
 
-ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing) {
+ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing,
+                                bool hidden) {
   const Busy busy(busy_);
   require_nothing_pending();
   const TokenBatch batch = TokenBatch::make(tokens, parents, model_->hyperparameters().n_vocab);
@@ -224,6 +225,7 @@ ForwardResult Session::evaluate(std::span<const int32_t> tokens, std::span<const
   run_up_to(static_cast<int64_t>(tokens_.size()));
   ForwardRequest request;
   request.routing = routing;
+  request.last_hidden = hidden;
   ForwardResult result;
   forward(batch, Keep::kAnyPath, std::move(request), &result);
   pending_ = batch.tokens;

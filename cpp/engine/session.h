@@ -74,8 +74,9 @@ class Session {
   std::vector<double> selector_state() const;
   void restore_selector(std::span<const double> state);
 
-  // Runs a tree on top of all tokens so far; its rows stay pending until commit or rollback. Logits of every row.
-  ForwardResult evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing);
+  // Runs a tree on top of all tokens so far; its rows stay pending until commit or rollback. Logits of every row, and
+  // where asked for its experts and the last layer's normalised output.
+  ForwardResult evaluate(std::span<const int32_t> tokens, std::span<const int32_t> parents, bool routing, bool hidden);
   void commit(std::span<const int32_t> path);
   void rollback();
 

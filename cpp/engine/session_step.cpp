@@ -61,7 +61,8 @@ void SessionStep::begin() noexcept {
     if (speculation() != nullptr) {
       const ZoneScope zone(recorders().timeline, Zone::kDraft);
       const int64_t room = std::min(request_.max_tokens - 1, session_.n_ctx() - n_tokens);
-      speculation()->draft(session_.tokens_, room, session_.sampler_, &record_);
+      const auto check_stop = [this] { session_.check_stop(true); };
+      speculation()->draft(session_.tokens_, room, session_.sampler_, check_stop, &record_);
     }
     runs_ = true;
   });

@@ -133,7 +133,8 @@ void Speculation::observe_experts(const TokenBatch& batch, const ForwardResult& 
   predictor_->observe(tokens, used);
 }
 
-void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record) {
+void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler,
+                        const std::function<void()>& check_stop, StepRecord* record) {
   begin_plain();
   const int64_t start = now_us();
   align();
@@ -141,6 +142,7 @@ void Speculation::draft(std::span<const int32_t> history, int64_t max_depth, Sam
     DraftLimits limits = limits_;
     limits.max_depth = static_cast<int32_t>(std::min<int64_t>(limits.max_depth, max_depth));
     limits.least_score = selector_->least_score();
+    limits.check_stop = check_stop;
     record->tree = drafter_->draft(history, limits, sampler);
     record->tree.check(drafter_->name(), sampler.n_vocab());
     if (record->tree.size() > limits.max_nodes ||

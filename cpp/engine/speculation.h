@@ -92,8 +92,9 @@ class Speculation {
   // The next kept positions: the tokens of `rows` of a batch, with what its forward pass recorded.
   void observe(const TokenBatch& batch, const ForwardResult& result, std::span<const int32_t> rows);
 
-  // A step, in this order. Drafts at most `max_depth` deep below the last token of `history`.
-  void draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler, StepRecord* record);
+  // A step, in this order. Drafts at most `max_depth` deep below the last token of `history`; `check_stop` may throw.
+  void draft(std::span<const int32_t> history, int64_t max_depth, Sampler& sampler,
+             const std::function<void()>& check_stop, StepRecord* record);
   // Which experts the root and the tree are expected to use.
   void predict(int32_t root_token, StepRecord* record);
   // Which nodes are worth their cost in a pass that holds `others`. May be asked again for other ones where

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cpp/experts/expert_values.h"
 #include "cpp/experts/routing_trace.h"
 
 namespace expertree {
@@ -27,6 +28,8 @@ class CachePolicy {
   virtual void use(ExpertKey key, int64_t n_rows) = 0;
   // The index of the one to give up. `keys` is not empty; none of them is in use.
   virtual size_t victim(std::span<const ExpertKey> keys) = 0;
+  // Whether that one may go for an expert that somebody expects a step to need.
+  virtual bool may_go_for_guess(ExpertKey /*victim*/, ExpertKey /*guess*/) { return true; }
 };
 
 // What a policy may know when it starts.
@@ -37,12 +40,15 @@ struct PolicyContext {
   std::vector<float> profile;
   // What will be used from now on; for the bound alone.
   std::shared_ptr<const RoutingTrace> future;
+  // For the policy that goes by them.
+  std::shared_ptr<const ExpertValues> values;
 };
 
 struct PolicyRow {
   const char* name;
   bool needs_profile;
   bool needs_future;
+  bool needs_values;
   std::unique_ptr<CachePolicy> (*make)(const PolicyContext& context);
 };
 std::span<const PolicyRow> policy_table();
@@ -61,5 +67,6 @@ std::unique_ptr<CachePolicy> make_lfu_decay(const PolicyContext& context);
 std::unique_ptr<CachePolicy> make_layer_lfu(const PolicyContext& context);
 std::unique_ptr<CachePolicy> make_pinned(const PolicyContext& context);
 std::unique_ptr<CachePolicy> make_belady(const PolicyContext& context);
+std::unique_ptr<CachePolicy> make_values(const PolicyContext& context);
 
 }  // namespace expertree

@@ -219,7 +219,7 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
   }
   reuse_.use(layer, experts);
   step_bytes_ += static_cast<int64_t>(experts.size() * layout_.file_bytes(layer));
-  std::erase_if(hints_, [&](const Hint& hint) { return cache_.layer_of(hint.key) == layer; });  // too late now
+  std::erase_if(hints_, [&](const ExpertHint& hint) { return cache_.layer_of(hint.key) == layer; });  // too late now
   if (picker_ != nullptr) picker_->record(layer, experts);
   if (tracing_step_) trace_->add(experts);
 }
@@ -227,8 +227,8 @@ void ExpertPager::record_use(int32_t layer, std::span<const int32_t> experts) {
 void ExpertPager::count(int32_t moe_layer, std::span<const int32_t> experts, int64_t n_rows) {
   const std::lock_guard<std::mutex> lock(mutex_);
   cache_.count(moe_layer, experts, n_rows);
-  n_counted_[static_cast<size_t>(moe_layer)] += n_rows;
-  for (const int32_t expert : experts) uses_[static_cast<size_t>(cache_.key(moe_layer, expert))] += 1.0;
+  counted_.n_rows[static_cast<size_t>(moe_layer)] += n_rows;
+  for (const int32_t expert : experts) counted_.uses[static_cast<size_t>(cache_.key(moe_layer, expert))] += 1.0;
 }
 
 ExpertLease ExpertPager::acquire(int32_t moe_layer, std::span<const int32_t> used, std::span<const int32_t> on_device) {
@@ -281,7 +281,8 @@ void ExpertPager::hint(int32_t moe_layer, std::span<const int32_t> experts, floa
     if (!gate_.is_open() || hints_.size() >= kMaxHints) continue;
     hints_.push_back({key, priority});
   }
-  std::stable_sort(hints_.begin(), hints_.end(), [](const Hint& a, const Hint& b) { return a.priority < b.priority; });
+  std::stable_sort(hints_.begin(), hints_.end(),
+                   [](const ExpertHint& a, const ExpertHint& b) { return a.priority < b.priority; });
   pump();
 }
 
@@ -306,11 +307,17 @@ void ExpertPager::set_on_device(int32_t moe_layer, int32_t expert, bool on_devic
   cache_.set_covered(key, on_device);
 }
 
+CountedUses ExpertPager::counted() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return counted_;
+}
+
 void ExpertPager::set_policy(const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = std::find(policy_names_.begin(), policy_names_.end(), name);
   if (found == policy_names_.end()) {
-    make_policy(name, {layout_.n_layers(), layout_.n_experts(), options_.profile, nullptr});  // says what is wrong
+    make_policy(name,
+                {layout_.n_layers(), layout_.n_experts(), options_.profile, nullptr, nullptr});  // says what is wrong
   }
   picker_.reset();
   wanted_policy_ = static_cast<size_t>(found - policy_names_.begin());
@@ -342,7 +349,7 @@ PagerStats ExpertPager::stats() const {
   stats.n_slots = cache_.n_slots();
   stats.n_resident = n_resident_;
   stats.n_steps = n_steps_;
-  stats.n_rows = n_counted_.front();
+  stats.n_rows = counted_.n_rows.front();
   stats.bytes_read = meter_.total_bytes();
   const ReadCounts read = async_->counts();
   stats.bytes_from_disk = read.disk_bytes;
@@ -388,20 +395,20 @@ ExpertCosts ExpertPager::costs() const {
 
 std::vector<float> ExpertPager::profile() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<float> rates(uses_.size());
+  std::vector<float> rates(counted_.uses.size());
   const double n_before = options_.profile.empty() ? 0.0 : kProfileRows;
   for (size_t i = 0; i < rates.size(); ++i) {
     const auto layer = static_cast<size_t>(cache_.layer_of(static_cast<ExpertKey>(i)));
-    const double n = std::max(1.0, static_cast<double>(n_counted_[layer]) + n_before);
+    const double n = std::max(1.0, static_cast<double>(counted_.n_rows[layer]) + n_before);
     const double before = options_.profile.empty() ? 0.0 : options_.profile[i] * n_before;
-    rates[i] = static_cast<float>((uses_[i] + before) / n);
+    rates[i] = static_cast<float>((counted_.uses[i] + before) / n);
   }
   return rates;
 }
 
 std::vector<float> ExpertPager::reuse() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<float> shares(uses_.size(), 0.0f);
+  std::vector<float> shares(counted_.uses.size(), 0.0f);
   for (int32_t layer = 0; layer < layout_.n_layers(); ++layer) {
     std::ranges::copy(reuse_.shares(layer), shares.begin() + cache_.key(layer, 0));
   }

@@ -72,6 +72,8 @@ class ExpertPager final : public Residency {
     return states_[static_cast<size_t>(key)].load(std::memory_order_relaxed) == ExpertState::kResident;
   }
 
+  // What the policy "values" goes by; nullptr with another one.
+  std::shared_ptr<ExpertValues> values() const { return values_; }
   // From any thread; counts from the next step on. Throws kInvalidRequest for a policy that cannot run here.
   void set_policy(const std::string& name);
   // Reads in the background until every expert that has room is in memory, and waits for it; `check_stop` is called now
@@ -89,6 +91,7 @@ class ExpertPager final : public Residency {
   void record_device_run(int64_t n_experts, int64_t n_rows);
   void set_device_costs(const ExpertCosts& costs);
   ExpertCosts costs() const;
+  CountedUses counted() const;
   // [n_layers * n_experts]: uses per counted row of each expert so far, with the loaded profile's share; ReuseMeter's shares.
   std::vector<float> profile() const;
   std::vector<float> reuse() const;
@@ -118,10 +121,6 @@ class ExpertPager final : public Residency {
     std::optional<ReadError> error;  // the first one
     FillReason reason = FillReason::kDemand;
     int64_t began_ns = 0;
-  };
-  struct Hint {
-    ExpertKey key;
-    float priority;
   };
   static constexpr int64_t kLeastHintBytes = int64_t{12} << 20;
   using Lock = std::unique_lock<std::mutex>;
@@ -160,13 +159,14 @@ class ExpertPager final : public Residency {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a read ended, or slots came free
+  std::shared_ptr<ExpertValues> values_;  // with policy "values"
   std::vector<std::string> policy_names_;  // of the cache's policies
   std::unique_ptr<PolicyPicker> picker_;  // with policy "auto"
   size_t wanted_policy_ = 0;
   ExpertCache cache_;
   std::vector<Fill> fills_;  // of each slot
   std::deque<int32_t> demanded_;  // slots whose reads have not begun
-  std::vector<Hint> hints_;  // the best one last
+  std::vector<ExpertHint> hints_;  // the best one last
   int64_t n_resident_ = 0;
   int32_t n_flight_ = 0;  // experts being read
   int32_t max_flight_ = 1;
@@ -187,8 +187,7 @@ class ExpertPager final : public Residency {
   double step_seconds_ = 0.0;
   ExpertCosts device_costs_;  // of them those of a device
   PagerStats counts_;
-  std::vector<double> uses_;  // of each expert, by the rows that were counted
-  std::vector<int64_t> n_counted_;  // of these, by layer
+  CountedUses counted_;
   ReuseMeter reuse_;
   int64_t n_steps_ = 0;
   std::unique_ptr<RoutingTrace> trace_;

@@ -52,8 +52,8 @@ ExpertPager::ExpertPager(const ExpertIndex& index, std::shared_ptr<const GgufRea
       on_device_(states_.size()),
       cache_(make_cache()),
       fills_(static_cast<size_t>(cache_.n_slots())),
-      uses_(states_.size(), 0.0),
-      n_counted_(static_cast<size_t>(layout_.n_layers()), 0),
+      counted_{std::vector<int64_t>(static_cast<size_t>(layout_.n_layers()), 0),
+               std::vector<double>(states_.size(), 0.0)},
       reuse_(experts_of_layers(layout_)) {
   index_shapes(index);
   place_slots();
@@ -81,7 +81,8 @@ ExpertCache::Shape ExpertPager::cache_shape() const {
 }
 
 ExpertCache ExpertPager::make_cache() {
-  const PolicyContext context{layout_.n_layers(), layout_.n_experts(), options_.profile, nullptr};
+  if (options_.policy == "values") values_ = std::make_shared<ExpertValues>(states_.size());
+  const PolicyContext context{layout_.n_layers(), layout_.n_experts(), options_.profile, nullptr, values_};
   if (!context.profile.empty() && context.profile.size() != states_.size()) {
     throw Error(ErrorCode::kInvalidRequest, "the record of expert use is one of " +
                                                 std::to_string(context.profile.size()) + " experts and the model has " +
@@ -89,7 +90,9 @@ ExpertCache ExpertPager::make_cache() {
   }
   std::vector<std::unique_ptr<CachePolicy>> policies;
   for (const PolicyRow& row : policy_table()) {
-    if (row.needs_future || (row.needs_profile && context.profile.empty())) continue;
+    const bool lacks_profile = row.needs_profile && context.profile.empty();
+    const bool lacks_values = row.needs_values && context.values == nullptr;
+    if (row.needs_future || lacks_profile || lacks_values) continue;
     policy_names_.emplace_back(row.name);
     policies.push_back(row.make(context));
   }

@@ -7,6 +7,11 @@
 
 namespace expertree {
 
+struct ExpertHint {
+  ExpertKey key;
+  float priority;
+};
+
 class HintGate {
  public:
   bool is_open() const { return closed_until_step_ <= step_; }

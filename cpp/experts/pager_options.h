@@ -54,4 +54,10 @@ struct PagerStats {
   bool hints_open = true;
 };
 
+// Of the text so far.
+struct CountedUses {
+  std::vector<int64_t> n_rows;  // counted, by layer
+  std::vector<double> uses;     // of each expert by these, [n_layers * n_experts]
+};
+
 }  // namespace expertree

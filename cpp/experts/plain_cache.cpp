@@ -10,8 +10,8 @@ namespace {
 
 std::vector<std::unique_ptr<CachePolicy>> policy_of(const ExpertPager& pager) {
   std::vector<std::unique_ptr<CachePolicy>> policies;
-  policies.push_back(make_policy(pager.stats().policy,
-                                 {pager.layout().n_layers(), pager.layout().n_experts(), pager.profile(), nullptr}));
+  policies.push_back(make_policy(pager.stats().policy, {pager.layout().n_layers(), pager.layout().n_experts(),
+                                                        pager.profile(), nullptr, pager.values()}));
   return policies;
 }
 

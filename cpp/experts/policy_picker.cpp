@@ -47,8 +47,8 @@ size_t PolicyPicker::pick(size_t active) {
   std::vector<int64_t> hits;
   int64_t n_uses = 0;
   for (const std::string& name : names_) {
-    const SimulationResult result = simulate_cache(shape_, name, {shape_.n_layers, shape_.n_experts, profile_, nullptr},
-                                                   *trace_, n_steps_wanted_ / 4);
+    const SimulationResult result = simulate_cache(
+        shape_, name, {shape_.n_layers, shape_.n_experts, profile_, nullptr, nullptr}, *trace_, n_steps_wanted_ / 4);
     hits.push_back(result.n_hits);
     n_uses = result.n_uses;
   }

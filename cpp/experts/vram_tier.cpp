@@ -44,8 +44,9 @@ ExpertCache VramTier::make_cache() const {
   for (const int32_t c : plan_.class_of_layer) shape.class_of_layer.push_back(std::max(c, 0));
   const std::string& name = pager_options_.policy;
   std::vector<std::unique_ptr<CachePolicy>> policies;
-  policies.push_back(make_policy(name == "auto" ? kDefaultPolicy : name,
-                                 {layout.n_layers(), layout.n_experts(), pager_options_.profile, nullptr}));
+  policies.push_back(
+      make_policy(name == "auto" ? kDefaultPolicy : name,
+                  {layout.n_layers(), layout.n_experts(), pager_options_.profile, nullptr, pager_.values()}));
   return ExpertCache(std::move(shape), std::move(policies));
 }
 

@@ -83,7 +83,12 @@ void Forward::choose(const MoeWeights& w, const float* scores, int32_t* ids, flo
   const int64_t n_used = moe.n_used;
   std::vector<float> selection(scores, scores + moe.n_experts);
   for (size_t e = 0; e < w.selection_bias.size(); ++e) selection[e] = selection[e] + w.selection_bias[e];
-  if (moe.n_groups > 1) mask_groups(moe, selection.data());
+  if (moe.n_groups > 1) {
+    std::vector<float> open = selection;
+    mask_groups(moe, open.data());
+    // Of the experts that MoE-Spec's budget keeps, the open groups may hold too few.
+    if (std::ranges::count_if(open, [](float s) { return std::isfinite(s); }) >= n_used) selection = std::move(open);
+  }
   std::vector<int32_t> order(static_cast<size_t>(moe.n_experts));
   std::iota(order.begin(), order.end(), 0);
   std::partial_sort(order.begin(), order.begin() + n_used, order.end(), [&selection](int32_t a, int32_t b) {

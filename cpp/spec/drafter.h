@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct DraftLimits {
   int32_t max_depth = 4;
   int32_t top_k = 8;  // children per expanded node, and nodes expanded per depth
   float least_score = 0.0f;  // nodes that score less would not be verified, so need not be drafted
+  std::function<void()> check_stop;  // asked now and then during long runs; may throw
 };
 
 // Hidden states of the target that a drafter asks for.

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from expertree.cache_policy import CachePolicy
 from expertree.engine import Engine
 from expertree.errors import (
     Cancelled,
@@ -34,6 +35,7 @@ from expertree.speculation import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "CachePolicy",
     "Cancelled",
     "DeviceError",
     "DraftLimits",

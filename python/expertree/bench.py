@@ -235,7 +235,7 @@ class Bench:
         parents = np.arange(-1, case.n - 1) if case.test == "verify-chain" else np.full(case.n, -1)
         rows = self._tokens(case.n)
         start = time.perf_counter()
-        _, routed = session._core.evaluate(rows, parents.astype(np.int32), bool(self._model.n_experts))
+        _, routed, _ = session._core.evaluate(rows, parents.astype(np.int32), bool(self._model.n_experts))
         seconds = time.perf_counter() - start
         session.rollback()
         return seconds, None if routed is None else routed[0]

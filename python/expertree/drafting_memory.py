@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from expertree import _core
-from expertree.errors import InvalidRequestError
+from expertree.errors import InvalidRequestError, ModelFormatError
 from expertree.inspect_model import describe
 from expertree.shipped_drafting import draft_name, predictor_name
 
@@ -79,6 +79,18 @@ def _integer(reader: Any, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+def _architecture(reader: Any, path: str) -> str:
+    if "general.architecture" not in reader.keys:
+        raise ModelFormatError(f"{path}: key 'general.architecture' is missing; this file holds no model to draft with")
+    return str(reader.value("general.architecture"))
+
+
+def _extent(tensor: Any, dimension: int, path: str) -> int:
+    if len(tensor.shape) <= dimension or tensor.shape[dimension] < 1:
+        raise ModelFormatError(f"{path}: tensor {tensor.name!r} has shape {list(tensor.shape)}; the file is damaged")
+    return int(tensor.shape[dimension])
+
+
 def _eagle3(name: str, path: str, target: Any, n_ctx: int) -> DraftingPart:
     head = _core.GgufReader(path)
     width = _integer(head, "eagle3.embedding_length")
@@ -86,7 +98,7 @@ def _eagle3(name: str, path: str, target: Any, n_ctx: int) -> DraftingPart:
     n_kv_heads = _integer(head, "eagle3.attention.head_count_kv") or n_heads
     head_dims = [_integer(head, f"eagle3.attention.{kind}_length") or width // n_heads for kind in ("key", "value")]
     # Keys and values, a state per position, and the target's features of a piece of a prompt.
-    features = next((int(t.shape[0]) for t in head.tensors if t.name == "fc.weight"), 0)
+    features = next((_extent(t, 0, path) for t in head.tensors if t.name == "fc.weight"), 0)
     state = _FLOAT * (n_ctx * (n_kv_heads * sum(head_dims) + width) + _PIECE_ROWS * features)
     return DraftingPart(name, _tensor_bytes(head), state)
 
@@ -99,13 +111,13 @@ def _medusa(name: str, path: str, target: Any, n_ctx: int) -> DraftingPart:
         of_target = {tensor.name: tensor for tensor in target.tensors}
         output = of_target.get("output.weight", of_target.get("token_embd.weight"))
         if output is not None:
-            rows = tensors["draft_ids"].shape[0] * output.size_bytes // output.shape[1]
+            rows = _extent(tensors["draft_ids"], 0, path) * output.size_bytes // _extent(output, 1, target.paths[0])
     return DraftingPart(name, _tensor_bytes(heads) + rows, 0)
 
 
 def _model(name: str, path: str, target: Any, n_ctx: int) -> DraftingPart:
     draft = _core.GgufReader(path)
-    trained = _integer(draft, f"{draft.value('general.architecture')}.context_length")
+    trained = _integer(draft, f"{_architecture(draft, path)}.context_length")
     need = describe(path, min(n_ctx, trained or n_ctx)).need
     return DraftingPart(
         name, need.other_weight_bytes + need.expert_bytes, (need.kv_cache_bytes or 0) + need.recurrent_bytes
@@ -114,13 +126,13 @@ def _model(name: str, path: str, target: Any, n_ctx: int) -> DraftingPart:
 
 def _mtp(target: Any, n_ctx: int) -> DraftingPart:
     """The block behind the last layer of the target's own file."""
-    architecture = str(target.value("general.architecture"))
+    path = target.paths[0]
+    architecture = _architecture(target, path)
     n_blocks = _integer(target, f"{architecture}.block_count")
     block = f"blk.{n_blocks - max(1, _integer(target, f'{architecture}.nextn_predict_layers'))}."
     tensors = {tensor.name: tensor for tensor in target.tensors if tensor.name.startswith(block)}
-    kv_width = sum(
-        tensors[f"{block}attn_{kind}.weight"].shape[1] for kind in "kv" if f"{block}attn_{kind}.weight" in tensors
-    )
+    keys_and_values = [tensors[name] for kind in "kv" if (name := f"{block}attn_{kind}.weight") in tensors]
+    kv_width = sum(_extent(tensor, 1, path) for tensor in keys_and_values)
     width = _integer(target, f"{architecture}.embedding_length")
     return DraftingPart("mtp", sum(int(t.size_bytes) for t in tensors.values()), _FLOAT * n_ctx * (kv_width + width))
 

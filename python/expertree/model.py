@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from expertree import _core
+from expertree.cache_policy import CachePolicy, policy_calls
 from expertree.device import device_backend, several_devices_text
 from expertree.errors import InvalidRequestError, ModelFormatError, UnsupportedError
 from expertree.expert_record import Costs, ExpertRecord, load_record, record_path, save_record
@@ -44,7 +45,7 @@ class Model:
             system (a tenth of what is free, 256 MiB to 1 GiB); "all" keeps all or refuses; a size such as "6GiB" or a
             number of bytes is never exceeded. Experts that are not in memory are read when a token needs them. The
             result never depends on it.
-        policy: which experts stay when not all do: "auto", or a name of `policy_names()`.
+        policy: which experts stay when not all do: "auto", a name of `policy_names()`, or a `CachePolicy`.
         record: remember how often experts are used, and what they cost, for the next start: a path, True for a file in
             the cache folder, False for no. Read when the model is loaded, written by `save_record`.
         vram: GPU memory for the model, the buffers that running it takes included: what every token needs first (the
@@ -73,7 +74,7 @@ class Model:
         *,
         threads: int = 0,
         ram: str | int = "auto",
-        policy: str = "auto",
+        policy: str | CachePolicy = "auto",
         record: bool | str | os.PathLike[str] = False,
         vram: str | int = 0,
         isa: str | None = None,
@@ -93,6 +94,8 @@ class Model:
             raise InvalidRequestError(f"path is {path!r}; expected the path of a GGUF file")
         if not isinstance(threads, int) or not -(2**31) <= threads < 2**31:
             raise InvalidRequestError(f"threads is {threads!r}; expected a whole number, 0 for one per core")
+        if policy == "values":
+            raise InvalidRequestError("policy 'values' is what a CachePolicy object goes by; give the object itself")
         self.path = Path(path)
         self._pre = pre
         self._step_costs: _core.CostProfile | None = None  # what sessions that drafted have learned
@@ -111,7 +114,7 @@ class Model:
                 expert_budget=budget.size_bytes,
                 leave_margin=budget.leave_margin,
                 n_ctx=0 if n_ctx is None else _checked_context(n_ctx),
-                policy=policy,
+                policy="values" if isinstance(policy, CachePolicy) else policy,
                 profile=[] if saved is None else saved.rates.ravel().tolist(),
                 cache_type_k=key_type,
                 cache_type_v=value_type,
@@ -125,6 +128,7 @@ class Model:
                 f"isa={isa!r}, policy={policy!r}, reserve={reserve!r}, progress={progress!r}: a wrong type; see "
                 "help(expertree.Model)"
             ) from error
+        self._policy_calls = policy_calls(policy, self._core)
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
         if self.gpu and self.gpu["device"]["devices"] > 1:
@@ -215,9 +219,15 @@ class Model:
 
         budget_bytes is what slots take, all_bytes what all experts would take, least_bytes the smallest `ram` that
         works. uses = device_hits (on the GPU when a step asked) + hits (in memory then) + late (being read) + misses.
+        policy_seconds: what a `CachePolicy` took.
         """
         pager = self._core.experts
-        return {} if pager is None else dict(pager.stats)
+        if pager is None:
+            return {}
+        stats = dict(pager.stats)
+        if self._policy_calls is not None:
+            stats["policy_seconds"] = self._policy_calls.seconds
+        return stats
 
     @property
     def gpu(self) -> dict[str, Any]:
@@ -308,7 +318,7 @@ class Model:
         ids = to_ids(tokens)
         # The context that was asked for at loading can decide how positions turn (rotary factors of long contexts).
         session = self.session(n_ctx=max(1, ids.size, self._asked_context))
-        logits, routed = session._core.evaluate(ids, np.arange(-1, ids.size - 1, dtype=np.int32), routing)
+        logits, routed, _ = session._core.evaluate(ids, np.arange(-1, ids.size - 1, dtype=np.int32), routing)
         return logits, routed
 
     def session(

@@ -129,6 +129,7 @@ class Session:
             InvalidRequestError: no tokens, an id outside the vocabulary, or more than the context holds.
             Cancelled: `cancel` was called. The session is as it was in every case.
         """
+        self._ask_policy()
         self._core.prefill(to_ids(tokens))
 
     def step(self, max_tokens: int | None = None, end_tokens: Sequence[int] = ()) -> Step | None:
@@ -145,6 +146,7 @@ class Session:
             InvalidRequestError: the session is empty, or a plug gave something that makes no sense.
             Cancelled: `cancel` was called. The session is as it was in every case.
         """
+        self._ask_policy()
         try:
             record = self._core.step(max_tokens, end_tokens)
         except TypeError as error:
@@ -152,6 +154,10 @@ class Session:
                 f"max_tokens={max_tokens!r}, end_tokens={end_tokens!r}: expected whole numbers"
             ) from error
         return None if record is None else Step(record.tokens, record)
+
+    def _ask_policy(self) -> None:
+        if self._model._policy_calls is not None:
+            self._model._policy_calls.update()
 
     def remember_costs(self) -> None:
         """Tells the model what steps were found to cost and drafts to bring, for its next session that drafts."""
@@ -168,7 +174,9 @@ class Session:
         self,
         tokens: Sequence[int] | npt.NDArray[Any],
         parents: Sequence[int] | npt.NDArray[Any] | None = None,
-    ) -> npt.NDArray[np.float32]:
+        *,
+        hidden: bool = False,
+    ) -> Any:
         """Runs a tree of tokens on top of the sequence; its rows stay pending until `commit` or `rollback`.
 
         Args:
@@ -176,12 +184,13 @@ class Session:
             parents: (n,) index of each row's parent, an earlier row; -1 continues the sequence. None: a chain.
 
         Returns:
-            Logits, float32 (n, n_vocab): row i is what follows the path from the sequence down to row i.
+            Logits, float32 (n, n_vocab): row i is what follows the path from the sequence down to row i. With `hidden`
+            a pair: these, and the normalised output of the last layer that they come from, float32 (n, n_embd).
         """
         ids = to_ids(tokens)
         above = np.arange(-1, ids.size - 1, dtype=np.int32) if parents is None else to_ids(parents, "parents")
-        logits: npt.NDArray[np.float32] = self._core.evaluate(ids, above)[0]
-        return logits
+        logits, _, states = self._core.evaluate(ids, above, hidden=hidden)
+        return (logits, states) if hidden else logits
 
     def commit(self, path: Sequence[int] | npt.NDArray[Any]) -> None:
         """Keeps the pending rows of `path` (each the child of the one before) and drops the others."""

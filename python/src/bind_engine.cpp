@@ -244,18 +244,23 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("lossless", &Session::lossless)
       .def(
           "evaluate",
-          [](Session& s, const Ids& tokens, const Ids& parents, bool routing) {
+          [](Session& s, const Ids& tokens, const Ids& parents, bool routing, bool hidden) {
             ForwardResult result;
             {
               nb::gil_scoped_release released;
-              result = s.evaluate(span_of(tokens), span_of(parents), routing);
+              result = s.evaluate(span_of(tokens), span_of(parents), routing, hidden);
             }
             const auto n_vocab = static_cast<size_t>(s.model().hyperparameters().n_vocab);
             nb::object routed = nb::none();
             if (routing) routed = routing_arrays(s.model(), result, tokens.size());
-            return nb::make_tuple(to_numpy(std::move(result.logits), {tokens.size(), n_vocab}), routed);
+            nb::object states = nb::none();
+            if (hidden) {
+              const auto n_embd = static_cast<size_t>(s.model().hyperparameters().n_embd);
+              states = to_numpy(std::move(result.last_hidden), {tokens.size(), n_embd});
+            }
+            return nb::make_tuple(to_numpy(std::move(result.logits), {tokens.size(), n_vocab}), routed, states);
           },
-          "tokens"_a, "parents"_a, "routing"_a = false)
+          "tokens"_a, "parents"_a, "routing"_a = false, "hidden"_a = false)
       .def(
           "commit", [](Session& s, const Ids& path) { s.commit(span_of(path)); }, "path"_a)
       .def("rollback", &Session::rollback)

@@ -112,6 +112,24 @@ void bind_expert_pager(nb::module_& m) {
                      }
                      return classes;
                    })
+      .def(
+          "counted",
+          [](const ExpertPager& pager) {
+            CountedUses counted;
+            {
+              nb::gil_scoped_release released;
+              counted = pager.counted();
+            }
+            return nb::make_tuple(counted.n_rows.front(), counted.uses);
+          },
+          "Rows of the text so far, and each expert's uses by them, [n_layers * n_experts].")
+      .def(
+          "set_values",
+          [](ExpertPager& pager, const nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>& values) {
+            if (pager.values() == nullptr) throw Error(ErrorCode::kInvalidRequest, "the policy goes by no values");
+            pager.values()->set({values.data(), values.data() + values.size()});
+          },
+          "values"_a, "What keeping each expert is worth, float32 [n_layers * n_experts].")
       .def("set_policy", &ExpertPager::set_policy, "name"_a, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "hint",

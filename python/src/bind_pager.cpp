@@ -89,7 +89,9 @@ nb::dict simulate(const std::shared_ptr<RoutingTrace>& trace, const std::vector<
   SimulationResult result;
   {
     nb::gil_scoped_release released;
-    result = simulate_cache(shape, policy, {shape.n_layers, shape.n_experts, profile, trace}, *trace, n_warmup_steps);
+    result = simulate_cache(
+        shape, policy, {shape.n_layers, shape.n_experts, profile, trace, all_alike(shape.n_layers, shape.n_experts)},
+        *trace, n_warmup_steps);
   }
   nb::dict d;
   d["steps"] = result.n_steps;
@@ -154,7 +156,9 @@ void bind_pager(nb::module_& m) {
       .def_prop_ro("n_experts", &RoutingTrace::n_experts);
   m.def("policy_names", [] {
     std::vector<std::string> names;
-    for (const PolicyRow& row : policy_table()) names.emplace_back(row.name);
+    for (const PolicyRow& row : policy_table()) {
+      if (!row.needs_values) names.emplace_back(row.name);
+    }
     return names;
   });
   m.def(

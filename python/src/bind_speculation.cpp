@@ -90,6 +90,17 @@ class Plug {
   std::string name_;
 };
 
+// What a plug answered as a T. Throws kInvalidRequest for anything else.
+template <typename T>
+T answer_as(const Plug& plug, const char* method, nb::handle answer, const char* expected) {
+  try {
+    return nb::cast<T>(answer);
+  } catch (const nb::cast_error&) {
+    throw Error(ErrorCode::kInvalidRequest,
+                std::string(plug.name()) + "." + method + " gives something else than " + expected);
+  }
+}
+
 class PythonDrafter final : public Drafter {
  public:
   PythonDrafter(nb::object object, FeatureRequest features, int64_t n_embd)
@@ -118,7 +129,8 @@ class PythonDrafter final : public Drafter {
     const nb::object drafted = plug_.method("_draft")(array_of<int32_t>(history, {history.size()}), limits.max_nodes,
                                                       limits.max_depth, limits.top_k);
     auto [tokens, parents, scores] =
-        nb::cast<std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<float>>>(drafted);
+        answer_as<std::tuple<std::vector<int32_t>, std::vector<int32_t>, std::vector<float>>>(
+            plug_, "draft", drafted, "tokens and parents of 32 bits, and scores");
     TokenTree tree{std::move(tokens), std::move(parents), {}, std::move(scores)};
     for (size_t i = 0; i < tree.parents.size(); ++i) {
       const int32_t parent = tree.parents[i];
@@ -145,7 +157,8 @@ class PythonSelector final : public Selector {
     const nb::object view = nb::cast(CostView(cost, sets));
     const auto close = [&] { nb::cast<CostView&>(view).close(); };
     try {
-      auto nodes = nb::cast<std::vector<int32_t>>(plug_.method("_select")(tree_arrays(tree, sets), view));
+      auto nodes = answer_as<std::vector<int32_t>>(
+          plug_, "select", plug_.method("_select")(tree_arrays(tree, sets), view), "indices of nodes");
       close();
       return nodes;
     } catch (...) {
@@ -163,7 +176,10 @@ class PythonSelector final : public Selector {
 
   bool wants_draft() override {
     nb::gil_scoped_acquire gil;
-    return nb::cast<bool>(plug_.method("wants_draft")());
+    const nb::object wanted = plug_.method("wants_draft")();
+    const int truth = PyObject_IsTrue(wanted.ptr());
+    if (truth < 0) throw nb::python_error();
+    return truth != 0;
   }
 
  private:
@@ -181,7 +197,7 @@ class PythonPredictor final : public Predictor {
     const nb::object ids =
         plug_.method("_predict")(root_token, tree_arrays(tree, {}), shape_.n_layers, shape_.n_experts, shape_.n_used);
     ExpertSets sets = shape_;
-    if (!ids.is_none()) sets.ids = nb::cast<std::vector<int32_t>>(ids);
+    if (!ids.is_none()) sets.ids = answer_as<std::vector<int32_t>>(plug_, "predict", ids, "expert ids");
     return sets;
   }
 

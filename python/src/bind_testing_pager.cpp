@@ -45,7 +45,7 @@ void bind_cache(nb::module_& m) {
           [](ExpertCache* self, int32_t n_layers, int32_t n_experts, const std::vector<int32_t>& class_of_layer,
              const std::vector<int64_t>& n_slots, const std::string& policy) {
             std::vector<std::unique_ptr<CachePolicy>> policies;
-            policies.push_back(make_policy(policy, {n_layers, n_experts, {}, nullptr}));
+            policies.push_back(make_policy(policy, {n_layers, n_experts, {}, nullptr, nullptr}));
             new (self) ExpertCache({n_layers, n_experts, class_of_layer, n_slots}, std::move(policies));
           },
           "n_layers"_a, "n_experts"_a, "class_of_layer"_a, "n_slots"_a, "policy"_a)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import expertree
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from drafters import AllSelector, CallDrafter, Drafted, NothingDrafter, WildDrafter, chain
 from expertree import Drafter, DraftLimits, DraftTree, Model, Predictor, ScriptedDrafter, Selector, Session
+from tiny_model import TinyModel
 
 Loader = Callable[..., Model]
 QWEN = {"arch": "qwen3moe", "format": "Q8_0"}
@@ -600,3 +603,84 @@ def test_many_threads_draft_on_one_model(load_tiny: Loader) -> None:
     for thread in threads:
         thread.join()
     assert [tokens[:60] for tokens in got] == [tokens[:60] for tokens in expected]
+
+
+def test_many_threads_draft_with_one_draft_model(tiny: Callable[..., Path]) -> None:
+    """Its thread pool serves one caller at a time, whatever the session. Ranking a large vocabulary takes a while."""
+    path = tiny(**QWEN, n_vocab=20000)
+    model = Model(path, threads=2)
+    expected = [continuation(model, [i, i + 1, i], 150) for i in range(4)]
+    got: list[list[int]] = [[]] * 4
+
+    def work(i: int) -> None:
+        session = model.session(draft=f"model:{path}", draft_top_k=8, **ALL)
+        session.prefill([i, i + 1, i])
+        while len(session) < 150:
+            session.step()
+        got[i] = session.tokens
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [tokens[:150] for tokens in got] == [tokens[:150] for tokens in expected]
+
+
+@pytest.mark.parametrize("kind", ["model", "mtp"])
+def test_h8_cancel_while_a_drafter_runs_the_prompt(kind: str, tmp_path: Path) -> None:
+    """The draft model is 48 times the target's work; mtp's block takes the prompt in pieces."""
+    slow = TinyModel(arch="qwen3moe", n_layers=48, n_ctx=4096).write(tmp_path / "slow.gguf")
+    target = TinyModel(arch="qwen35moe", n_layers=1, n_ctx=4096, n_nextn=1).write(tmp_path / "target.gguf")
+    model = Model(target, isa="scalar", threads=1)
+    session = model.session(n_ctx=4096, draft="mtp" if kind == "mtp" else f"model:{slow}", **ALL)
+    session.prefill([i % 90 for i in range(3000)])
+    session.step()  # samples from the prompt's last row
+    before = session.tokens
+    if kind == "mtp":
+        session.cancel()
+    else:
+        threading.Timer(0.2, session.cancel).start()
+    start = time.monotonic()
+    with pytest.raises(expertree.Cancelled):
+        session.step()
+    assert time.monotonic() - start < 30.0  # the whole prompt takes a minute and more
+    assert session.tokens == before
+
+
+ODD_ANSWERS: dict[str, dict[str, Any]] = {
+    "tokens": {"draft": CallDrafter(lambda history, limits: ([2**31], [-1], [0.5]))},
+    "parents": {"draft": CallDrafter(lambda history, limits: ([1], [2**31], [0.5]))},
+    "indices": {"select": type("Far", (Selector,), {"select": lambda self, tree, cost: [2**31]})()},
+}
+
+
+@pytest.mark.parametrize("case", ODD_ANSWERS)
+def test_answers_beyond_32_bits_are_errors(case: str, load_tiny: Loader) -> None:
+    model = load_tiny(QWEN)
+    truth = continuation(model, PROMPT, 20)
+    session = model.session(**{"draft": ScriptedDrafter(truth), **ALL, **ODD_ANSWERS[case]})
+    session.prefill(PROMPT)
+    session.step()
+    with pytest.raises(expertree.InvalidRequestError, match=r"(CallDrafter.draft|Far.select) gives something else"):
+        session.step()
+    assert session.tokens == truth[: len(session)]
+
+
+def test_wants_draft_may_give_any_truth_value(load_tiny: Loader) -> None:
+    """Such as numpy's own."""
+    model = load_tiny(QWEN)
+    truth = continuation(model, PROMPT, 30)
+
+    class Numpy(AllSelector):
+        n = 0
+
+        def wants_draft(self) -> Any:
+            self.n += 1
+            return np.float64(self.n) > 5
+
+    session = model.session(draft=ScriptedDrafter(truth, rates=[1.0]), select=Numpy(), predict="none")
+    session.prefill(PROMPT)
+    drafted = [len(session.step().tree) > 0 for _ in range(8)]  # type: ignore[union-attr]
+    assert drafted == [False] * 6 + [True] * 2
+    assert session.tokens == truth[: len(session)]

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import expertree
+import gguf_bytes
+import numpy as np
 import pytest
 from expertree import Model
 from expertree.cli.main import app
@@ -159,3 +161,19 @@ def test_the_commands_reckon_with_the_drafter(
         arguments = ["generate", str(path), "-p", "a", "--draft", specs["eagle3"], *ram_options]
         assert CliRunner().invoke(app, arguments).exit_code == 1
         assert asked.pop() == expected
+
+
+def test_files_that_hold_no_drafter_are_errors(tiny: Tiny, tmp_path: Path) -> None:
+    target = tiny(**FIELDS)
+    bare = tmp_path / "bare.gguf"
+    bare.write_bytes(gguf_bytes.gguf())
+    with pytest.raises(expertree.ModelFormatError, match=r"general\.architecture' is missing"):
+        drafting_parts(f"model:{bare}", None, target, 512)
+    heads = TinyMedusa(tensors={"draft_ids": np.arange(54, dtype=np.int32)})
+    flat_output = tiny(**FIELDS, tensors={"output.weight": np.ones(64, np.float32)})
+    path = heads.write(tmp_path / "heads.gguf")
+    with pytest.raises(expertree.ModelFormatError, match=r"'output\.weight' has shape \[64\]"):
+        drafting_parts(f"medusa:{path}", None, flat_output, 512)
+    for arguments in (["generate", "-p", "x", "--draft"], ["inspect", "--draft"]):
+        result = CliRunner().invoke(app, [arguments[0], str(target), *arguments[1:], f"model:{bare}"])
+        assert result.exit_code == 1 and "general.architecture" in result.stderr

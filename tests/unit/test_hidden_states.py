@@ -57,3 +57,15 @@ def test_nothing_asked_nothing_given(load_tiny: Callable[..., expertree.Model]) 
 def test_unknown_layer(layer: int, load_tiny: Callable[..., expertree.Model]) -> None:
     with pytest.raises(expertree.InvalidRequestError, match="layers 0 to 2"):
         _testing.hidden_states(load_tiny(FIELDS)._core, [1, 2], [-1, 0], [0, layer], False)
+
+
+def test_evaluate_gives_them_on_request(load_tiny: Callable[..., expertree.Model]) -> None:
+    model = load_tiny(FIELDS)
+    tokens = np.random.default_rng(5).integers(0, 96, 9).tolist()
+    session = model.session()
+    session.prefill(tokens[:5])
+    logits, hidden = session.evaluate(tokens[5:], hidden=True)
+    session.rollback()
+    assert (logits == session.evaluate(tokens[5:])).all()
+    _, expected = NumpyModel(TinyModel(**FIELDS)).hidden_states(tokens)
+    assert hidden.shape == (4, 64) and np.abs(hidden - expected[5:]).max() < 1e-4

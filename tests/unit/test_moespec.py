@@ -145,3 +145,14 @@ def test_a_budget_below_one_tokens_experts_is_refused(load_tiny: Loader) -> None
     model = load_tiny({"arch": "qwen3moe"}, ram="all")
     with pytest.raises(expertree.InvalidRequestError, match=r"moespec leaves 1 experts.*uses 2"):
         model.session(draft="ngram", select="moespec:1")
+
+
+def test_groups_that_hold_too_few_of_the_kept_experts_are_no_bound(load_tiny: Loader) -> None:
+    """2 of 4 groups of 2 experts are open, a token uses 3: of 3 kept experts the open groups may hold only 2."""
+    groups = {f"qwen3moe.expert_group_{name}": n for name, n in (("count", 4), ("used_count", 2))}
+    fields = {"arch": "qwen3moe", "n_used": 3, "keys": groups}
+    model = load_tiny(fields, ram="all")
+    truth = plain_tokens(model, 80)
+    session = drafting(model, truth, "moespec:3")
+    while len(session) < 60:
+        session.step()

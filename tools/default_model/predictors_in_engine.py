@@ -67,7 +67,7 @@ def true_trees(model: expertree.Model, prompt: list[int], n: int, options: dict[
             beside.prefill(before[len(beside) : -1])
         tokens = np.concatenate([before[-1:], tree.tokens]).astype(np.int32)
         parents = np.concatenate([[-1], tree.parents + 1]).astype(np.int32)
-        _, (ids, _) = beside._core.evaluate(tokens, parents, True)
+        _, (ids, _), _ = beside._core.evaluate(tokens, parents, True)
         beside.rollback()
         into.scores.append(tree.scores)
         into.parents.append(tree.parents)

@@ -41,6 +41,7 @@ void read_parameters(const ArchKeys& keys, const Model& target, Eagle3Head* head
     throw Error(ErrorCode::kUnsupported, keys.reader().paths()[0] + ": key '" + keys.full("block_count") + "' is " +
                                              std::to_string(head->h.n_layers) + "; expertree runs heads of one layer");
   }
+  check_layers(keys, head->h);
   head->tap_layers = read_tap_layers(keys, target);
   const int64_t target_width = target.hyperparameters().n_embd;
   const int64_t trained_width = keys.int_or("target_hidden_size", target_width);

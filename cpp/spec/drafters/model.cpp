@@ -20,7 +20,7 @@ ModelDrafter::ModelDrafter(std::shared_ptr<const DraftModel> draft, int64_t targ
       ranker_(model_->path(), {}, model_->hyperparameters().n_vocab, target_vocabulary) {}
 
 // Runs what the state lacks of the history, its last token in any case, and keeps it.
-void ModelDrafter::run_history(std::span<const int32_t> history) {
+void ModelDrafter::run_history(std::span<const int32_t> history, const std::function<void()>& check_stop) {
   const auto differ = std::ranges::mismatch(run_, history).in1;
   const int64_t kept = state_.truncate(std::min<int64_t>(differ - run_.begin(), std::ssize(history) - 1));
   run_.resize(static_cast<size_t>(kept));
@@ -29,6 +29,7 @@ void ModelDrafter::run_history(std::span<const int32_t> history) {
   state_.begin(batch, Keep::kAll);
   ForwardRequest request;
   request.logits = LogitRows::kLast;
+  request.check_stop = check_stop;
   try {
     model_->forward(state_, batch, request, &result_);
   } catch (...) {
@@ -77,12 +78,13 @@ TokenTree ModelDrafter::draft(std::span<const int32_t> history, const DraftLimit
   nodes_.clear();
   return grow_tree(within, [&](std::span<const int32_t> frontier, const TokenTree& pool) {
     if (frontier[0] < 0) {
-      run_history(history);
+      run_history(history, limits.check_stop);
     } else if (std::ssize(nodes_) + std::ssize(frontier) <= SequenceState::kTreeCells) {
       run_nodes(frontier, pool);
     } else {
       return std::vector<std::vector<Continuation>>(frontier.size());
     }
+    const auto lock = model_->lock_backend();  // other sessions may run the model meanwhile
     return ranker_.rank(result_.logits.data(), std::ssize(frontier), frontier, pool, limits.top_k, sampler,
                         model_->backend());
   });

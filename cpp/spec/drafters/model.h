@@ -32,7 +32,7 @@ class ModelDrafter final : public Drafter {
   uint64_t memory_bytes() const override;
 
  private:
-  void run_history(std::span<const int32_t> history);
+  void run_history(std::span<const int32_t> history, const std::function<void()>& check_stop);
   void run_nodes(std::span<const int32_t> frontier, const TokenTree& pool);
 
   std::shared_ptr<const DraftModel> draft_;  // one for all sessions of the target

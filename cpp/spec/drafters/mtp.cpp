@@ -62,14 +62,18 @@ void MtpDrafter::run(const TokenBatch& batch, ForwardRequest request) {
 
 // Runs the entries that state_ lacks, the root's in any case, and keeps them: the tokens tell an entry, for the model's
 // output before it depends on them alone.
-void MtpDrafter::run_history(std::span<const int32_t> history) {
+void MtpDrafter::run_history(std::span<const int32_t> history, const std::function<void()>& check_stop) {
   const int64_t root = std::ssize(history) - 1;
   const auto differ = std::ranges::mismatch(run_, history).in1;
   const int64_t kept = state_.truncate(std::min<int64_t>(differ - run_.begin(), root));
   run_.resize(static_cast<size_t>(kept));
-  // Of all but the root keys and values are enough, which costs little beside the layer's experts.
-  for (const auto& [first, end] : {std::pair{kept, root}, std::pair{root, root + 1}}) {
-    if (first == end) continue;
+  // Of all but the root keys and values are enough, which costs little beside the layer's experts. A long prompt comes in
+  // pieces, for its inputs are twice the model's width.
+  constexpr int64_t kPiece = 512;
+  int64_t end = 0;
+  for (int64_t first = kept; first <= root; first = end) {
+    end = first == root ? root + 1 : std::min(first + kPiece, root);
+    if (check_stop) check_stop();
     const std::span<const int32_t> tokens =
         history.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
     std::vector<const float*> states;
@@ -129,7 +133,7 @@ TokenTree MtpDrafter::draft(std::span<const int32_t> history, const DraftLimits&
   const auto lock = target_->lock_backend();
   const auto expand = [&](std::span<const int32_t> frontier, const TokenTree& pool) {
     if (frontier[0] < 0) {
-      run_history(history);
+      run_history(history, limits.check_stop);
     } else if (std::ssize(nodes_) + std::ssize(frontier) <= SequenceState::kTreeCells) {
       run_nodes(frontier, pool);
     } else {

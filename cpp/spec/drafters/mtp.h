@@ -45,7 +45,7 @@ class MtpDrafter final : public Drafter {
   const float* state_before(int64_t position) const;
   void make_inputs(std::span<const int32_t> tokens, std::span<const float* const> states);
   void run(const TokenBatch& batch, ForwardRequest request);
-  void run_history(std::span<const int32_t> history);
+  void run_history(std::span<const int32_t> history, const std::function<void()>& check_stop);
   void run_nodes(std::span<const int32_t> frontier, const TokenTree& pool);
 
   std::shared_ptr<Model> target_;

@@ -220,7 +220,7 @@ def measure_costs(model: Model, sequences: Sequence[RecordedSequence]) -> TraceC
 
 def _evaluate(session: Session, tokens: Sequence[int], parents: Any) -> npt.NDArray[np.int32]:
     """What rows use, int32 (rows, MoE layers, experts used); the rows stay pending."""
-    _, (ids, _) = session._core.evaluate(np.array(tokens, np.int32), np.array(parents, np.int32), True)
+    _, (ids, _), _ = session._core.evaluate(np.array(tokens, np.int32), np.array(parents, np.int32), True)
     return np.ascontiguousarray(ids.transpose(1, 0, 2))
 
 
