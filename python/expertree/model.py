@@ -29,7 +29,7 @@ from expertree.speculation import (
     Selector,
     speculation_from,
 )
-from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
+from expertree.text import ChatTemplate, ReasoningForm, Tokenizer
 
 _MOST_CONTEXT = 2**27  # as in cpp/engine/session.cpp
 
@@ -414,11 +414,11 @@ class Model:
     ) -> Generation:
         """Answers a conversation: [{"role": "user", "content": "..."}, ...], through the file's chat template.
 
-        Control tokens come from the template alone, never from a message's text. Reasoning inside <think> tags is
-        returned apart from the answer.
+        Control tokens come from the template alone, never from a message's text. Reasoning inside <think> tags,
+        and gpt-oss's analysis and commentary channels, are returned apart from the answer.
         """
-        ids, reasoning_open = encode_messages(self, messages, tools, template_args)
-        options = text_options(max_tokens, stop, split_reasoning=True, reasoning_open=reasoning_open)
+        ids, reasoning = encode_messages(self, messages, tools, template_args)
+        options = text_options(max_tokens, stop, reasoning=reasoning)
         return run_generation(self.session(**settings), self.tokenizer, ids, options, stream)
 
 
@@ -480,8 +480,7 @@ def text_options(
     stop: str | Sequence[str] | None,
     *,
     ignore_eos: bool = False,
-    split_reasoning: bool = False,
-    reasoning_open: bool = False,
+    reasoning: ReasoningForm | None = None,
 ) -> TextOptions:
     """Checks and gathers what `generate` and `chat` are given."""
     if max_tokens is not None and (not isinstance(max_tokens, int) or not 0 <= max_tokens < 2**31):
@@ -491,7 +490,7 @@ def text_options(
     stops = [stop] if isinstance(stop, str) else [*stop] if isinstance(stop, Sequence) else []
     if (not stops and stop) or not all(isinstance(s, str) and s for s in stops):
         raise InvalidRequestError(f"stop is {stop!r}; expected strings that are not empty")
-    return TextOptions(max_tokens, stops, ignore_eos, split_reasoning, reasoning_open)
+    return TextOptions(max_tokens, stops, ignore_eos, reasoning)
 
 
 def encode_messages(
@@ -499,10 +498,11 @@ def encode_messages(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None = None,
     template_args: Mapping[str, Any] | None = None,
-) -> tuple[list[int], bool]:
-    """Token ids of a rendered conversation, and whether it ends inside a reasoning section."""
+) -> tuple[list[int], ReasoningForm]:
+    """Token ids of a rendered conversation, and how its answer marks reasoning."""
     if template_args is not None and not isinstance(template_args, Mapping):
         raise InvalidRequestError(f"template_args is {template_args!r}; expected a mapping from names to values")
     template, extra = model.chat_template, dict(template_args or {})
     ids = template.encode_chat(model.tokenizer, messages, tools=tools, **extra)
-    return ids, opens_reasoning(template.render(messages, tools=tools, **extra))
+    prompt = template.render(messages, tools=tools, **extra)
+    return ids, ReasoningForm(prompt, model.tokenizer.speaks_channels)
