@@ -107,6 +107,11 @@ class RunningGeneration:
     ) -> None:
         if stream is not None and not callable(stream):
             raise InvalidRequestError(f"stream is {stream!r}; expected a function that takes a piece of text")
+        if tokenizer is None and (options.stop or stream is not None):
+            raise InvalidRequestError(
+                "stop and stream need text, and the model file has no tokenizer that is known; leave them out and use "
+                "the ids of `tokens`, or load the model with pre=NAME where only its pre-tokenizer is unknown"
+            )
         self.session = session
         self.is_over = options.max_tokens == 0
         self.end_tokens = [] if tokenizer is None or options.ignore_eos else sorted(tokenizer.eog_ids)

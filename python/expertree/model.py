@@ -384,8 +384,8 @@ class Model:
 
         Args:
             prompt: text (encoded with the model's own start token, control-token text taken as such), or token ids
-                used as they are; a file whose tokenizer is missing or unknown takes and gives ids only, and no
-                end-of-text token ends it.
+                used as they are; a file whose tokenizer is missing or unknown takes and gives ids only, without stop
+                and stream, and no end-of-text token ends it.
             max_tokens: at most so many; None goes on until the text or the context ends.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: go on after an end-of-text token.

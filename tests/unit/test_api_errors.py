@@ -92,3 +92,14 @@ def test_a_context_that_leaves_no_room_for_experts(tmp_path: Path) -> None:
         expertree.OutOfMemoryError, match=r"context of 134217728 tokens takes .* smaller context \(--ctx\)"
     ):
         expertree.Model(path, n_ctx=2**27)
+
+
+def test_what_needs_text_is_refused_without_a_tokenizer(tmp_path: Path) -> None:
+    path = write_chat_model(tmp_path / "m.gguf", **{"tokenizer.ggml.model": "no_vocab"})
+    model = expertree.Model(path)
+    assert len(model.generate([1, 2, 3], max_tokens=4, stop=[]).tokens) == 4
+    for settings in ({"stop": "x"}, {"stream": print}):
+        with pytest.raises(expertree.InvalidRequestError, match="stop and stream need text.*leave them out"):
+            model.generate([1, 2, 3], max_tokens=4, **settings)
+    with pytest.raises(expertree.InvalidRequestError, match="stop and stream need text"):
+        expertree.Engine(model).generate([[1, 2, 3]], max_tokens=4, stop="x")
