@@ -32,6 +32,7 @@ from expertree.speculation import (
 from expertree.text import ChatTemplate, ReasoningForm, Tokenizer
 
 _MOST_CONTEXT = 2**27  # as in cpp/engine/session.cpp
+_RENDERING_NAMES = frozenset(("self", "tokenizer", "messages", "tools"))  # arguments of ChatTemplate's own
 
 
 class Model:
@@ -519,6 +520,12 @@ def encode_messages(
     """Token ids of a rendered conversation, and how its answer marks reasoning."""
     if template_args is not None and not isinstance(template_args, Mapping):
         raise InvalidRequestError(f"template_args is {template_args!r}; expected a mapping from names to values")
+    for name in template_args or ():
+        if not isinstance(name, str) or name in _RENDERING_NAMES:
+            raise InvalidRequestError(
+                f"template_args has {name!r}; expected names that the template reads, such as 'enable_thinking'; "
+                "messages and tools are arguments of their own"
+            )
     template, extra = model.chat_template, dict(template_args or {})
     ids = template.encode_chat(model.tokenizer, messages, tools=tools, **extra)
     prompt = template.render(messages, tools=tools, **extra)
