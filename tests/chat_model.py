@@ -19,20 +19,22 @@ _CONTROL = ["<|text|>", "<|turn|>", "<|done|>"]
 _NORMAL_TYPE, _CONTROL_TYPE = 1, 3
 
 
-def write_chat_model(path: Path, template: str | None = TEMPLATE, arch: str = "llama", **keys: Any) -> Path:
-    """Writes the model, with `keys` added to its metadata.
+def write_chat_model(
+    path: Path, template: str | None = TEMPLATE, arch: str = "llama", control: tuple[str, ...] = (), **keys: Any
+) -> Path:
+    """Writes the model, with more `control` tokens and with `keys` added to its metadata.
 
     No token ends an answer but by a rare chance, so answers run up to their limit.
     """
     alphabet = byte_alphabet()
     pair = alphabet[ord("t")] + alphabet[ord("h")]
-    tokens = [*alphabet, pair, *_CONTROL]
-    n_normal = len(tokens) - len(_CONTROL)
+    tokens = [*alphabet, pair, *_CONTROL, *control]
+    n_normal = len(alphabet) + 1
     tokenizer: dict[str, Any] = {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [_NORMAL_TYPE] * n_normal + [_CONTROL_TYPE] * len(_CONTROL),
+        "tokenizer.ggml.token_type": [_NORMAL_TYPE] * n_normal + [_CONTROL_TYPE] * (len(tokens) - n_normal),
         "tokenizer.ggml.merges": [f"{alphabet[ord('t')]} {alphabet[ord('h')]}"],
         "tokenizer.ggml.bos_token_id": n_normal,
         "tokenizer.ggml.eos_token_id": n_normal + 2,

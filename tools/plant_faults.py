@@ -37,6 +37,7 @@ CACHE_TYPES = "tests/equivalence/test_cache_types.py"
 THREADS = "tests/unit/test_thread_pool.py"
 READS = "tests/unit/test_async_reader.py"
 CACHE = "tests/unit/test_cache_policies.py"
+POLICY_PLUG = "tests/unit/test_cache_policy_plug.py"
 PAGER = "tests/unit/test_pager.py"
 PAGING = "tests/equivalence/test_paging.py"
 HITS = "tests/unit/test_expert_hits.py"
@@ -183,7 +184,19 @@ FAULTS = [Fault(*row) for row in (
      "const int64_t slot = r * n_used + i;",
      "const int64_t slot = r * n_used + (backend_.pool().n_threads() > 2 ? n_used - 1 - i : i);", (EXACT,)),
     ("threads", "two sessions run in one model at once", "cpp/model/model.cpp",
-     "std::lock_guard<std::mutex> lock(mutex_);", "", (SESSION,)),
+     "  std::lock_guard<std::mutex> lock(mutex_);\n  forward_->run(sequences);", "  forward_->run(sequences);",
+     (SESSION,)),
+    ("threads", "a draft model's pool serves two sessions at once", "cpp/spec/drafters/model.cpp",
+     "    const auto lock = model_->lock_backend();", "    ;", (DRAFTING,)),
+    ("stop", "a draft model runs the whole prompt, whatever is asked", "cpp/spec/drafters/model.cpp",
+     "  request.check_stop = check_stop;\n", "", (DRAFTING,)),
+    ("policy", "what experts are worth does not count", "cpp/experts/policies/values.cpp",
+     "std::tuple((*values)[i], last_use_[i])", "std::tuple(0.0f * (*values)[i], last_use_[i])", (POLICY_PLUG,)),
+    ("policy", "a guess pushes out what is worth more", "cpp/experts/policies/values.cpp",
+     "return (*values)[static_cast<size_t>(victim)] <= (*values)[static_cast<size_t>(guess)];",
+     "return (*values)[static_cast<size_t>(victim)] + (*values)[static_cast<size_t>(guess)] >= 0.0f;", (POLICY_PLUG,)),
+    ("moespec", "groups that hold too few experts stay closed", ROUTER,
+     ">= n_used) selection = std::move(open);", ">= 0) selection = std::move(open);", (MOESPEC,)),
     # Instruction sets.
     ("isa", "AVX-512 adds the lanes in another order", AVX512 + "vector.h",
      "  const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));\n  return _mm_cvtss_f32(_mm_add_ss(h2, "
@@ -504,7 +517,7 @@ FAULTS = [Fault(*row) for row in (
     ("together", "a pass that fails fails for all", "cpp/engine/joint_step.cpp",
      "  if (!together) steps[0]->fail(error);\n", "  for (SessionStep* step : steps) step->fail(error);\n", (JOINT,)),
     ("together", "the budget of rows is each session's own", "cpp/engine/joint_step.cpp",
-     "n_rows += step->n_rows();", "n_rows = step->n_rows();", (JOINT,)),
+     "    n_rows += step->n_rows();\n    for (", "    n_rows = step->n_rows();\n    for (", (JOINT,)),
     ("replay", "another node's child is accepted", "cpp/engine/recorded_run.cpp",
      "tree.parents[i] == node && tree.tokens[i] == run.text[next]", "tree.tokens[i] == run.text[next]", (TRACE,)),
     ("replay", "the prompt leaves nothing in memory", "cpp/engine/trace_replay.cpp",

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from expertree import _core
 from expertree.errors import Cancelled, InvalidRequestError, UnsupportedError
 from expertree.generation import Generation, RunningGeneration
@@ -123,6 +125,8 @@ class Engine:
         """
         from expertree.model import text_options
 
+        if not isinstance(prompts, (Sequence, np.ndarray)) or isinstance(prompts, (str, bytes)):
+            raise InvalidRequestError(f"prompts is {prompts!r}; expected a list of prompts, [prompt] for a single one")
         options = text_options(max_tokens, stop, ignore_eos=ignore_eos)
         for name in ("draft", "select", "predict"):
             if not isinstance(settings.get(name), (str, type(None))):

@@ -10,18 +10,18 @@ from typing import Any
 from expertree.errors import Cancelled, InvalidRequestError
 from expertree.session import Session
 from expertree.speculation import Step
-from expertree.text import ReasoningSplitter, StopMatcher, StreamDecoder, Tokenizer
+from expertree.text import ReasoningForm, StopMatcher, StreamDecoder, Tokenizer
 
 
 @dataclass(frozen=True)
 class Generation:
     """What was generated.
 
-    text: the answer. reasoning: what stood inside reasoning tags, None without such tags. tokens: all sampled ids,
-    the end-of-text token included. finish_reason: "stop" (end of text or a stop string), "length" (max_tokens or the
-    context), "cancelled". stats: tokens, seconds and tokens per second of prefill and decoding, and the seed; with a
-    drafter also steps, nodes drafted, selected and accepted, accepted_per_step, and draft_seconds and select_seconds,
-    which are part of decode_seconds.
+    text: the answer. reasoning: what stood inside reasoning tags or channels, None without them. tokens: all sampled
+    ids, the end-of-text token included. finish_reason: "stop" (end of text or a stop string), "length" (max_tokens or
+    the context), "cancelled". stats: tokens, seconds and tokens per second of prefill and decoding, and the seed; with
+    a drafter also steps, nodes drafted, selected and accepted, accepted_per_step, and draft_seconds and
+    select_seconds, which are part of decode_seconds.
     """
 
     text: str
@@ -38,8 +38,7 @@ class TextOptions:
     max_tokens: int | None = 64  # None: until the context is full
     stop: Sequence[str] = ()
     ignore_eos: bool = False
-    split_reasoning: bool = False
-    reasoning_open: bool = False  # the prompt already opened a reasoning section
+    reasoning: ReasoningForm | None = None  # None: all is answer
 
 
 class _TextSink:
@@ -54,7 +53,7 @@ class _TextSink:
     ) -> None:
         self._decoder = StreamDecoder(tokenizer, skip_special=True, after=prompt)
         self._matcher = StopMatcher(options.stop)
-        self._splitter = ReasoningSplitter(inside=options.reasoning_open) if options.split_reasoning else None
+        self._splitter = None if options.reasoning is None else options.reasoning.splitter()
         self._stream = stream
         self.content: list[str] = []
         self.reasoning: list[str] = []
@@ -108,6 +107,11 @@ class RunningGeneration:
     ) -> None:
         if stream is not None and not callable(stream):
             raise InvalidRequestError(f"stream is {stream!r}; expected a function that takes a piece of text")
+        if tokenizer is None and (options.stop or stream is not None):
+            raise InvalidRequestError(
+                "stop and stream need text, and the model file has no tokenizer that is known; leave them out and use "
+                "the ids of `tokens`, or load the model with pre=NAME where only its pre-tokenizer is unknown"
+            )
         self.session = session
         self.is_over = options.max_tokens == 0
         self.end_tokens = [] if tokenizer is None or options.ignore_eos else sorted(tokenizer.eog_ids)
@@ -159,7 +163,8 @@ class RunningGeneration:
         if sink is None:
             return Generation("", self._tokens, self._reason, stats)
         sink.finish()
-        reasoning = "".join(sink.reasoning) if sink.reasoning or self._options.reasoning_open else None
+        form = self._options.reasoning
+        reasoning = "".join(sink.reasoning) if sink.reasoning or (form is not None and form.is_open) else None
         return Generation("".join(sink.content), self._tokens, self._reason, stats, reasoning)
 
 

@@ -30,9 +30,10 @@ from expertree.speculation import (
     Selector,
     speculation_from,
 )
-from expertree.text import ChatTemplate, Tokenizer, opens_reasoning
+from expertree.text import ChatTemplate, ReasoningForm, Tokenizer
 
 _MOST_CONTEXT = 2**27  # as in cpp/engine/session.cpp
+_RENDERING_NAMES = frozenset(("self", "tokenizer", "messages", "tools"))  # arguments of ChatTemplate's own
 
 
 class Model:
@@ -104,6 +105,7 @@ class Model:
         self._record_path = _record_path(record, self.path)
         saved = _saved_record(record, self._record_path)
         self._earlier_record = saved
+        before = _file_stamp(self.path)
         try:
             self._core = _core.Model.load(
                 os.fspath(path),
@@ -128,6 +130,11 @@ class Model:
                 f"isa={isa!r}, policy={policy!r}, reserve={reserve!r}, progress={progress!r}: a wrong type; see "
                 "help(expertree.Model)"
             ) from error
+        # Opened now and kept: later the path may lead elsewhere, or nowhere. Takes 20 ms and 10 MB for 200,000 tokens;
+        # Python objects of them (50 ms, 25 MB) are made when they are asked for.
+        self._file = _core.GgufReader(os.fspath(path))
+        if before != _file_stamp(self.path):
+            raise ModelFormatError(f"{self.path}: the file was changed or replaced while it was loaded; load it again")
         self._policy_calls = policy_calls(policy, self._core)
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
@@ -182,7 +189,7 @@ class Model:
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """All keys of the file."""
-        return dict(_core.GgufReader(os.fspath(self.path)).metadata())
+        return dict(self._file.metadata())
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -388,8 +395,8 @@ class Model:
 
         Args:
             prompt: text (encoded with the model's own start token, control-token text taken as such), or token ids
-                used as they are; a file whose tokenizer is missing or unknown takes and gives ids only, and no
-                end-of-text token ends it.
+                used as they are; a file whose tokenizer is missing or unknown takes and gives ids only, without stop
+                and stream, and no end-of-text token ends it.
             max_tokens: at most so many; None goes on until the text or the context ends.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: go on after an end-of-text token.
@@ -424,18 +431,29 @@ class Model:
     ) -> Generation:
         """Answers a conversation: [{"role": "user", "content": "..."}, ...], through the file's chat template.
 
-        Control tokens come from the template alone, never from a message's text. Reasoning inside <think> tags is
-        returned apart from the answer.
+        Control tokens come from the template alone, never from a message's text. Reasoning inside <think> tags,
+        and gpt-oss's analysis and commentary channels, are returned apart from the answer.
         """
-        ids, reasoning_open = encode_messages(self, messages, tools, template_args)
-        options = text_options(max_tokens, stop, split_reasoning=True, reasoning_open=reasoning_open)
+        ids, reasoning = encode_messages(self, messages, tools, template_args)
+        options = text_options(max_tokens, stop, reasoning=reasoning)
         return run_generation(self.session(**settings), self.tokenizer, ids, options, stream)
+
+
+def _file_stamp(path: Path) -> tuple[int, ...] | None:
+    """What tells a file from one that took its place; None without a file, which loading says better."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _record_path(record: bool | str | os.PathLike[str], model: Path) -> Path | None:
     if isinstance(record, bool):
         return record_path(model) if record and model.is_file() else None
-    return Path(record)
+    if not isinstance(record, (str, os.PathLike)):
+        raise InvalidRequestError(f"record is {record!r}; expected a path, True for one in the cache folder, or False")
+    return Path(record).absolute()  # it is written later, perhaps from another folder
 
 
 def _saved_record(record: bool | str | os.PathLike[str], path: Path | None) -> ExpertRecord | None:
@@ -490,8 +508,7 @@ def text_options(
     stop: str | Sequence[str] | None,
     *,
     ignore_eos: bool = False,
-    split_reasoning: bool = False,
-    reasoning_open: bool = False,
+    reasoning: ReasoningForm | None = None,
 ) -> TextOptions:
     """Checks and gathers what `generate` and `chat` are given."""
     if max_tokens is not None and (not isinstance(max_tokens, int) or not 0 <= max_tokens < 2**31):
@@ -501,7 +518,7 @@ def text_options(
     stops = [stop] if isinstance(stop, str) else [*stop] if isinstance(stop, Sequence) else []
     if (not stops and stop) or not all(isinstance(s, str) and s for s in stops):
         raise InvalidRequestError(f"stop is {stop!r}; expected strings that are not empty")
-    return TextOptions(max_tokens, stops, ignore_eos, split_reasoning, reasoning_open)
+    return TextOptions(max_tokens, stops, ignore_eos, reasoning)
 
 
 def encode_messages(
@@ -509,10 +526,17 @@ def encode_messages(
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None = None,
     template_args: Mapping[str, Any] | None = None,
-) -> tuple[list[int], bool]:
-    """Token ids of a rendered conversation, and whether it ends inside a reasoning section."""
+) -> tuple[list[int], ReasoningForm]:
+    """Token ids of a rendered conversation, and how its answer marks reasoning."""
     if template_args is not None and not isinstance(template_args, Mapping):
         raise InvalidRequestError(f"template_args is {template_args!r}; expected a mapping from names to values")
+    for name in template_args or ():
+        if not isinstance(name, str) or name in _RENDERING_NAMES:
+            raise InvalidRequestError(
+                f"template_args has {name!r}; expected names that the template reads, such as 'enable_thinking'; "
+                "messages and tools are arguments of their own"
+            )
     template, extra = model.chat_template, dict(template_args or {})
     ids = template.encode_chat(model.tokenizer, messages, tools=tools, **extra)
-    return ids, opens_reasoning(template.render(messages, tools=tools, **extra))
+    prompt = template.render(messages, tools=tools, **extra)
+    return ids, ReasoningForm(prompt, model.tokenizer.speaks_channels)

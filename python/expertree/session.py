@@ -63,13 +63,20 @@ class Session:
         self.seed = draw_seed() if sampling.seed is None else sampling.seed
         self._core = _core.Session(model._core, n_ctx, sampling.to_core(self.seed))
         self._facts = self._register()
-        if speculation is not None:
-            speculation.apply(self._core)
-            if model._step_costs is not None:
-                _core.restore_costs(self._core, model._step_costs)
-            self._learned_key = f"{speculation.draft} {speculation.select} {sampling}" if speculation.is_named else None
-            if self._learned_key in model._selector_states:
-                _core.restore_selector(self._core, model._selector_states[self._learned_key])
+        self._learned_key: str | None = None
+        if speculation is not None and speculation.is_named:
+            self._learned_key = f"{speculation.draft} {speculation.select} {sampling}"
+        self._begin_drafting()
+
+    def _begin_drafting(self) -> None:
+        """With what the model's earlier sessions have learned, for `remember_costs` takes the place of that."""
+        if self._speculation is None:
+            return
+        self._speculation.apply(self._core)
+        if self._model._step_costs is not None:
+            _core.restore_costs(self._core, self._model._step_costs)
+        if self._learned_key in self._model._selector_states:
+            _core.restore_selector(self._core, self._model._selector_states[self._learned_key])
 
     def _register(self) -> dict[str, Any]:
         facts = new_session_facts(self.n_ctx)
@@ -225,17 +232,19 @@ class Session:
         copy.seed = self.seed
         copy._core = self._core.branch()
         copy._speculation = self._speculation if self._speculation is not None and self._speculation.is_named else None
-        if copy._speculation is not None:
-            copy._speculation.apply(copy._core)
+        copy._learned_key = self._learned_key
+        copy._begin_drafting()
         copy._facts = copy._register()
         return copy
 
     def set_sampling(self, sampling: SamplingParams) -> None:
-        """Changes the sampler from the next token on. Raises InvalidRequestError for another type."""
+        """Changes the sampler from the next token on. Raises InvalidRequestError for another type or a
+        setting out of range; the sampler and the seed stay then."""
         if not isinstance(sampling, SamplingParams):
             raise InvalidRequestError(f"sampling is {sampling!r}; expected a SamplingParams")
-        self.seed = draw_seed() if sampling.seed is None else sampling.seed
-        self._core.set_sampler(sampling.to_core(self.seed))
+        seed = draw_seed() if sampling.seed is None else sampling.seed
+        self._core.set_sampler(sampling.to_core(seed))
+        self.seed = seed
 
     def cancel(self) -> None:
         """Makes the running call raise `Cancelled` within one layer's time. May be called from any thread."""

@@ -39,6 +39,8 @@ def model(path: Path) -> expertree.Model:
         ({"isa": 5}, "isa=5"),
         ({"policy": None}, "policy=None"),
         ({"policy": "x"}, "known: auto, lru, lfu-decay, layer-lfu, pinned$"),
+        ({"record": None}, "record is None"),
+        ({"record": 5}, "record is 5"),
         ({"reserve": -1}, "reserve=-1"),
         ({"progress": 5}, "progress=5"),
         ({"ram": None}, "ram is None"),
@@ -63,6 +65,11 @@ def test_loading(path: Path, options: dict[str, Any], expected: str) -> None:
         (lambda m: m.generate("hi", max_tokens="x"), "max_tokens is 'x'"),
         (lambda m: m.generate("hi", draft="ngram", draft_nodes="x"), "^draft_nodes is 'x'"),
         (lambda m: m.chat(CHAT, template_args=5), "template_args is 5"),
+        (lambda m: m.chat(CHAT, template_args={"tools": []}), "template_args has 'tools'"),
+        (lambda m: m.chat(CHAT, template_args={"messages": CHAT}), "template_args has 'messages'"),
+        (lambda m: m.chat(CHAT, template_args={"tokenizer": 1}), "template_args has 'tokenizer'"),
+        (lambda m: m.chat(CHAT, template_args={"self": 1}), "template_args has 'self'"),
+        (lambda m: m.chat(CHAT, template_args={1: 2}), "template_args has 1"),
         (lambda m: m.session(n_ctx=HUGE), "n_ctx .* is 1000"),
         (lambda m: m.memory(2**62), "n_ctx .* is 4611"),
         (lambda m: m.profile(max_events="x"), "max_events is 'x'"),
@@ -77,6 +84,9 @@ def test_loading(path: Path, options: dict[str, Any], expected: str) -> None:
         (lambda m: m.tokenizer.decode(["x"]), "ids is"),
         (lambda m: expertree.Engine(5), "model is 5"),
         (lambda m: expertree.Engine(m).step(5), "sessions is 5"),
+        (lambda m: expertree.Engine(m).generate(None), "prompts is None"),
+        (lambda m: expertree.Engine(m).generate("hello"), r"prompts is 'hello'.*\[prompt\]"),
+        (lambda m: expertree.Engine(m).generate(b"hello"), "prompts is b'hello'"),
         (lambda m: expertree.Engine(m).generate(["hi"], max_tokens=HUGE), "max_tokens is 1000"),
     ],
 )
@@ -92,3 +102,14 @@ def test_a_context_that_leaves_no_room_for_experts(tmp_path: Path) -> None:
         expertree.OutOfMemoryError, match=r"context of 134217728 tokens takes .* smaller context \(--ctx\)"
     ):
         expertree.Model(path, n_ctx=2**27)
+
+
+def test_what_needs_text_is_refused_without_a_tokenizer(tmp_path: Path) -> None:
+    path = write_chat_model(tmp_path / "m.gguf", **{"tokenizer.ggml.model": "no_vocab"})
+    model = expertree.Model(path)
+    assert len(model.generate([1, 2, 3], max_tokens=4, stop=[]).tokens) == 4
+    for settings in ({"stop": "x"}, {"stream": print}):
+        with pytest.raises(expertree.InvalidRequestError, match=r"stop and stream need text.*leave them out"):
+            model.generate([1, 2, 3], max_tokens=4, **settings)
+    with pytest.raises(expertree.InvalidRequestError, match="stop and stream need text"):
+        expertree.Engine(model).generate([[1, 2, 3]], max_tokens=4, stop="x")

@@ -204,6 +204,11 @@ HOSTILE = [
     "{{ '1'.zfill(10**9) }}",
     "{{ ('\n' * 9999)|indent(9999) }}",
     "{{ ('\n' * 9999)|indent('x' * 99999) }}",
+    "{% set x = [1] * 99999 %}{% for i in range(99999) %}{{ 2 is in x }}{% endfor %}",
+    "{% set x = [1] * 99999 %}{% for i in range(99999) %}{{ x is eq x }}{% endfor %}",
+    "{% set x = [1] * 99999 %}{% for i in range(99999) %}{{ x|last }}{% endfor %}",
+    "{% set x = (1,) * 99999 %}{% for i in range(99999) %}{{ x is filter }}{% endfor %}",
+    "{% set x = 'x' * 999999 %}{% for i in range(99999) %}{{ x is lower }}{% endfor %}",
     "{{ '%1000000000d' % 1 }}",
     "{{ '%*d' % (10**9, 1) }}",
     "{{ '%1000000000d'|format(1) }}",
@@ -249,6 +254,23 @@ def test_long_conversations_are_not_stopped() -> None:
         "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1]|trim }}{% endfor %}"
     )
     assert len(render(source, messages)) > 1_900_000
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "(messages|length - 1) - loop.index0 >= 0",
+        "messages|count and m.content|length",
+        "messages is defined and messages is iterable and messages is not string and messages is not mapping",
+        "m is mapping and m.content is string and messages is sequence and messages is not none",
+        "messages is sameas messages and messages is not number and messages is not boolean and messages is not true",
+    ],
+)
+def test_what_does_not_walk_over_the_messages_costs_no_walk(question: str) -> None:
+    """Qwen 3's template asks for the length of all messages once for each."""
+    messages = [{"role": "user", "content": "word " * 80}] * 1000
+    source = "{% for m in messages[::-1] %}{% if " + question + " %}x{% endif %}{% endfor %}"
+    assert render(source, messages) == "x" * 1000
 
 
 # T7: control tokens come from the template's text alone.

@@ -585,6 +585,20 @@ def test_plugs_written_in_python_see_what_they_should(load_tiny: Loader) -> None
     assert steps[1].tree.experts is not None  # type: ignore[union-attr]
 
 
+def test_a_branch_tells_the_model_what_it_learned(load_tiny: Loader) -> None:
+    model = load_tiny({"arch": "qwen3moe"})
+    session = model.session(draft="ngram")
+    session.prefill([1, 2] * 8)
+    copy = session.branch()
+    for _ in range(8):
+        assert copy.step() is not None
+    copy.remember_costs()
+    assert model._step_costs is not None and len(model._selector_states) == 1
+    with_object = model.session(draft=NothingDrafter())
+    with_object.prefill([1, 2])
+    with_object.branch().remember_costs()  # its copy decodes plainly and has nothing to tell
+
+
 def test_many_threads_draft_on_one_model(load_tiny: Loader) -> None:
     model = load_tiny(QWEN)
     expected = [continuation(model, [i, i + 1, i], 60, temperature=0.7, seed=i) for i in range(4)]

@@ -101,13 +101,40 @@ GPT_OSS = (
 
 
 def test_gpt_oss_channels() -> None:
-    expected = ("Let me <see> it.", '{"a": 1}Done < 5')
+    expected = ('Let me <see> it.\nto=functions.f {"a": 1}', "Done < 5")
     assert split(ChannelSplitter(), [GPT_OSS]) == expected
     assert split(ChannelSplitter(), list(GPT_OSS)) == expected
     for cut in range(len(GPT_OSS)):
         assert split(ChannelSplitter(), [GPT_OSS[:cut], GPT_OSS[cut:]]) == expected
     assert split(ChannelSplitter(), ["<|channel|>analysis<|message|>cut off <|en"]) == ("cut off <|en", "")
-    assert split(ChannelSplitter(), ["no markers"]) == ("", "no markers")
+    assert split(ChannelSplitter(), ["<|channel|>fin"]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "expected"),
+    [
+        ("", " no markers", ("", " no markers")),
+        ("", " to", ("", " to")),
+        ("<|start|>assistant", " to=functions.f<|channel|>commentary json<|message|>{}", ("to=functions.f {}", "")),
+        ("<|start|>assistant<|channel|>analysis<|message|>", "a<|end|>", ("a", "")),
+        ("<|start|>assistant<|channel|>", "analysis<|message|>a<|end|>", ("a", "")),
+        ("<|start|>assistant<|channel|>final<|message|>", "b", ("", "b")),
+        ("<|start|>assistant<|message|>b", "c", ("", "c")),
+        ("<|start|>user<|message|>a<|end|>", "b", ("", "b")),
+        ("x<|start|>", "assistant<|channel|>commentary<|message|>a<|end|><|channel|>final<|message|>b", ("a", "b")),
+    ],
+)
+def test_gpt_oss_channel_may_begin_in_the_prompt(prompt: str, text: str, expected: tuple[str, str]) -> None:
+    for cut in range(len(text)):
+        assert split(ChannelSplitter(prompt), [text[:cut], text[cut:]]) == expected
+
+
+def test_channels_are_passed_on_as_soon_as_they_are_certain() -> None:
+    splitter = ChannelSplitter("<|start|>assistant")
+    assert splitter.feed("<|channel|>analysis<|message|>why") == ("why", "")
+    assert splitter.feed(" <|en") == (" ", "")
+    assert splitter.feed("d|><|start|>assistant<|channel|>final<|message|>so") == ("", "so")
+    assert ChannelSplitter("<|start|>assistant").feed("plain") == ("", "plain")
 
 
 @settings(max_examples=400, deadline=None)

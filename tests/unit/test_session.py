@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import expertree
 import numpy as np
@@ -268,7 +269,6 @@ def test_h8_a_second_thread_is_refused_while_a_call_runs(slow_model: expertree.M
 
 
 def test_h3_a_cancelled_generation_says_so(slow_model: expertree.Model) -> None:
-    seen: list[str] = []
     session = slow_model.session(n_ctx=4096)
 
     def cancel_after_a_few() -> None:  # asks while the other thread generates, which is allowed
@@ -279,9 +279,8 @@ def test_h3_a_cancelled_generation_says_so(slow_model: expertree.Model) -> None:
 
     thread = threading.Thread(target=cancel_after_a_few)
     thread.start()
-    result = expertree.generation.run_generation(
-        session, None, [1, 2], expertree.generation.TextOptions(max_tokens=4000), seen.append
-    )
+    options = expertree.generation.TextOptions(max_tokens=4000)
+    result = expertree.generation.run_generation(session, None, [1, 2], options)
     thread.join()
     assert result.finish_reason == "cancelled"
     assert 3 <= len(result.tokens) < 4000
@@ -334,6 +333,18 @@ def test_stop_strings_and_streaming() -> None:
         model.generate(prompt, max_tokens=2, stream="out")  # type: ignore[arg-type]
     with pytest.raises(expertree.InvalidRequestError, match="sampling is 5; expected a SamplingParams"):
         model.session().set_sampling(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"top_p": 2.0}, {"top_k": "x"}, {"seed": -1}])
+def test_a_refused_sampler_leaves_sampler_and_seed(wrong: dict[str, Any], load_tiny: Loader) -> None:
+    model = load_tiny(QWEN)
+    session, other = (model.session(temperature=1.0, seed=7) for _ in range(2))
+    with pytest.raises(expertree.InvalidRequestError):
+        session.set_sampling(expertree.sampling.SamplingParams(**{"seed": 8, **wrong}))
+    assert session.seed == session.stats["seed"] == 7
+    for one in (session, other):
+        one.prefill([1, 2, 3])
+    assert [session.step().tokens for _ in range(8)] == [other.step().tokens for _ in range(8)]  # type: ignore[union-attr]
 
 
 def test_logits_do_not_depend_on_the_context_length(load_tiny: Loader) -> None:

@@ -11,7 +11,7 @@ from expertree.errors import Cancelled, InvalidRequestError
 from expertree.generation import run_generation
 from expertree.model import Model, encode_messages, sampling_params, text_options
 from expertree.session import Session
-from expertree.text import ReasoningSplitter
+from expertree.text import ReasoningForm
 
 Message = dict[str, str]
 
@@ -42,9 +42,9 @@ class ContextFull(InvalidRequestError):
 class _Collector:
     """Splits the text of an answer, passes the parts on and keeps them: what came stays, however the answer ends."""
 
-    def __init__(self, sink: AnswerSink, reasoning_open: bool) -> None:
+    def __init__(self, sink: AnswerSink, form: ReasoningForm) -> None:
         self._sink = sink
-        self._splitter = ReasoningSplitter(inside=reasoning_open)
+        self._splitter = form.splitter()
         self._reasoning: list[str] = []
         self._content: list[str] = []
 
@@ -142,13 +142,13 @@ class Conversation:
 
     def _answer(self, turns: list[Message], sink: AnswerSink) -> Answer:
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        ids, reasoning_open = encode_messages(self.model, [*system, *turns])
+        ids, form = encode_messages(self.model, [*system, *turns])
         if len(ids) >= self.n_ctx:
             raise ContextFull(
                 f"this message was not sent: the conversation takes {len(ids):,} tokens; the context of {self.n_ctx:,} "
                 "has no room for that and an answer. /reset starts over; --ctx N gives more room"
             )
-        answer = self._generate(ids, _Collector(sink, reasoning_open))
+        answer = self._generate(ids, _Collector(sink, form))
         if answer.content or answer.reasoning or answer.finish_reason != "cancelled":
             reasoning = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
             self._turns = [*turns, {"role": "assistant", "content": answer.content, **reasoning}]

@@ -17,6 +17,7 @@ from expertree.cli.terminal import TextStream
 from expertree.errors import InvalidRequestError
 from expertree.generation import Generation, run_generation
 from expertree.model import Model, encode_messages, text_options
+from expertree.text import ReasoningForm
 
 SCHEMA = "expertree.generate/1"
 
@@ -65,10 +66,8 @@ def generate(
     drafts = drafting.values()
     text = _read_prompt(prompt, file)
     loaded = load_model(model, options, drafts)
-    ids, reasoning_open = _encode(loaded, text, as_chat)
-    settings = text_options(
-        max_tokens, stop, ignore_eos=ignore_eos, split_reasoning=as_chat, reasoning_open=reasoning_open
-    )
+    ids, reasoning = _encode(loaded, text, as_chat)
+    settings = text_options(max_tokens, stop, ignore_eos=ignore_eos, reasoning=reasoning)
     session = loaded.session(**drafts, **sampling.values(GENERATE_DEFAULTS))
     out = TextStream(sys.stdout)
     with cancel_on_interrupt() as interrupt:
@@ -96,15 +95,16 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
     return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
 
 
-def _encode(model: Model, text: str, as_chat: bool) -> tuple[list[int], bool]:
-    """Token ids, and whether they end inside a reasoning section."""
+def _encode(model: Model, text: str, as_chat: bool) -> tuple[list[int], ReasoningForm | None]:
+    """Token ids, and how the answer of a chat marks reasoning."""
+    reasoning = None
     if as_chat:
-        ids, reasoning_open = encode_messages(model, [{"role": "user", "content": text}])
+        ids, reasoning = encode_messages(model, [{"role": "user", "content": text}])
     else:
-        ids, reasoning_open = model.tokenizer.encode(text, add_special=True, parse_special=True), False
+        ids = model.tokenizer.encode(text, add_special=True, parse_special=True)
     if not ids:
         raise InvalidRequestError("the prompt is empty, and this model has no start token; give some text")
-    return ids, reasoning_open
+    return ids, reasoning
 
 
 def _to_json(model: Model, n_prompt: int, generation: Generation) -> dict[str, Any]:

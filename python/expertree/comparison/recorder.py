@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from expertree import _core
 from expertree.comparison.drafts import Draft
 from expertree.comparison.speculation_trace import RecordedSequence, SpeculationTrace, TraceCosts
 from expertree.errors import InvalidRequestError
@@ -127,7 +126,7 @@ class Recorder:
 
     def trace(self, sequences: list[RecordedSequence], costs: TraceCosts | None = None) -> SpeculationTrace:
         model = self._model
-        tensors = _core.GgufReader(str(model.path)).tensors
+        tensors = model._file.tensors
         layers = layer_slots(tensors, 1)
         weights = sum(t.size_bytes for t in tensors)
         embedding = next(t.size_bytes for t in tensors if t.name == "token_embd.weight")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from expertree.text.chat_template import ChatTemplate, ChatTemplateError
-from expertree.text.reasoning import ChannelSplitter, ReasoningSplitter, opens_reasoning
+from expertree.text.reasoning import ChannelSplitter, ReasoningForm, ReasoningSplitter, opens_reasoning
 from expertree.text.stream import StopMatcher, StreamDecoder
 from expertree.text.tokenizer import Tokenizer
 
@@ -11,6 +11,7 @@ __all__ = [
     "ChannelSplitter",
     "ChatTemplate",
     "ChatTemplateError",
+    "ReasoningForm",
     "ReasoningSplitter",
     "StopMatcher",
     "StreamDecoder",

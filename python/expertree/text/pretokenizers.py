@@ -50,6 +50,13 @@ _BAILING = (
     r"|\s*[\r\n]|\s+(?!\S)|\s+"
 )
 
+# K-EXAONE: letters one space apart are one word, so that its tokens may be several words long.
+_LETTER = r"\p{L}\p{M}*"
+_EXAONE_MOE = (
+    rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:{_LETTER}(?: {_LETTER})*)+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]?"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
 # Words by case: capitals first, then the rest. Only ASCII letters have a case here.
 _UPPER, _LOWER = r"[\p{L}&&[^a-z]]", r"[\p{L}&&[^A-Z]]"
 _LEAD = r"[^\r\n\p{L}\p{N}]?"
@@ -125,6 +132,7 @@ _FAMILIES: tuple[tuple[tuple[str, ...], Pretokenizer], ...] = (
     ),
     (("qwen35",), Pretokenizer((_QWEN35,))),
     (("bailingmoe", "bailingmoe2", "llada-moe"), Pretokenizer((_BAILING,))),
+    (("exaone-moe",), Pretokenizer((_EXAONE_MOE,))),
     (("gpt-4o", "llama4", "kanana2", "minimax-m2"), Pretokenizer((_GPT4O,))),
     (("tekken",), Pretokenizer((_TEKKEN,), ignore_merges=True, add_bos=True)),
     (("kimi-k2",), Pretokenizer((_KIMI,))),

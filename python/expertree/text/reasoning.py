@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from expertree.errors import InvalidRequestError
 
-__all__ = ["ChannelSplitter", "ReasoningSplitter", "opens_reasoning"]
+__all__ = ["ChannelSplitter", "ReasoningForm", "ReasoningSplitter", "opens_reasoning"]
 
 _THINK = ("<think>", "</think>")
 
@@ -89,20 +90,32 @@ class ReasoningSplitter:
 
 
 class ChannelSplitter:
-    """Splits gpt-oss's channels: "analysis" is reasoning, any other channel's messages are content.
+    """Splits gpt-oss's channels: "analysis" and "commentary" are reasoning, other channels' messages are content.
 
     A message is `<|channel|>NAME<|message|>TEXT` up to `<|end|>`, `<|return|>` or `<|call|>`; what stands between
-    messages is dropped. Text before the first marker is content. Same methods as `ReasoningSplitter`.
+    messages is dropped. Each message of reasoning starts a line; one to a tool begins with its recipient, as
+    "to=functions.NAME ". Text before the first marker is content, but for the recipient that a role may be followed by.
+    Same methods as `ReasoningSplitter`.
+
+    Args:
+        prompt: what was rendered before; it may have begun a message.
     """
 
     _MARKER = re.compile(r"<\|(?:start|channel|message|end|return|call|constrain)\|>")
     _LONGEST = len("<|constrain|>")
+    _RECIPIENT = re.compile(r"\bto=\S+")
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: str = "") -> None:
         self._held = ""
         self._header = ""
-        self._reading_header = False
-        self._channel = "final"
+        self._state = "start"  # then "header" and "text" in turn
+        self._in_reasoning = False
+        self._prefix = ""  # what the next piece of reasoning is preceded by
+        self._has_reasoned = False
+        _, start, begun = prompt.rpartition("<|start|>")
+        has_begun = "<|channel|>" in begun or "<|message|>" in begun
+        if start and "<|end|>" not in begun and (has_begun or not begun):  # a role alone leaves open how it goes on
+            self.feed(start + begun)
 
     def feed(self, text: str) -> tuple[str, str]:
         """(reasoning, content) that are certain now."""
@@ -124,21 +137,64 @@ class ChannelSplitter:
         end = at if at >= 0 else len(rest)
         self._take(rest[:end], parts)
         self._held = rest[end:]
+        if last and self._state == "start":
+            parts[1].append(self._header)
         return "".join(parts[0]), "".join(parts[1])
 
     def _take(self, text: str, parts: tuple[list[str], list[str]]) -> None:
-        if self._reading_header:
+        if self._state != "text":
             self._header += text
-        else:
-            parts[0 if self._channel == "analysis" else 1].append(text)
+        if self._state == "start":
+            self._find_start(parts[1])
+        elif self._state == "text" and text and self._in_reasoning:
+            parts[0].append(self._prefix + text)
+            self._prefix, self._has_reasoned = "", True
+        elif self._state == "text":
+            parts[1].append(text)
+
+    def _find_start(self, content: list[str]) -> None:
+        """Decide whether the text goes on with a role's recipient or is a model's that uses no channels."""
+        stripped = self._header.lstrip()
+        if stripped.startswith("to="):
+            self._state = "header"
+        elif stripped and not "to=".startswith(stripped):
+            content.append(self._header)
+            self._state = "text"
 
     def _pass_marker(self, marker: str) -> None:
-        if marker == "<|message|>":
-            self._channel = (self._header.split() or ["final"])[0]
-            self._reading_header = False
-        else:  # Every other marker opens a header or stands inside one.
-            self._reading_header = True
-            self._header = "" if marker != "<|constrain|>" else self._header
+        if marker != "<|message|>":  # it opens a header or stands inside one
+            if self._state == "text" or marker not in ("<|channel|>", "<|constrain|>"):
+                self._header = ""
+            self._state = "header"
+            self._header += f" {marker} "
+            return
+        name = self._header.rpartition("<|channel|>")[2].split()
+        recipient = self._RECIPIENT.search(self._header)
+        self._in_reasoning = bool(name) and name[0] in ("analysis", "commentary")
+        self._prefix = ("\n" if self._has_reasoned else "") + (f"{recipient[0]} " if recipient else "")
+        self._state = "text"
+
+
+@dataclass(frozen=True)
+class ReasoningForm:
+    """How the answer to a prompt tells its reasoning from the rest.
+
+    Attributes:
+        prompt: as rendered; the answer may go on inside a section that it opened.
+        channels: gpt-oss's channels (`Tokenizer.speaks_channels`), else <think> tags.
+    """
+
+    prompt: str
+    channels: bool
+
+    @property
+    def is_open(self) -> bool:
+        """The prompt opened a section of reasoning."""
+        return not self.channels and opens_reasoning(self.prompt)
+
+    def splitter(self) -> ReasoningSplitter | ChannelSplitter:
+        """A new one, for one answer."""
+        return ChannelSplitter(self.prompt) if self.channels else ReasoningSplitter(inside=self.is_open)
 
 
 def _count_unsure(text: str, tag: str) -> int:

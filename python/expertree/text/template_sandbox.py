@@ -32,6 +32,18 @@ _MAX_NODES = 200_000
 _MAX_INT_BITS = 8192
 _MAX_WIDTH = 10_000
 
+# Values that know their length, and what looks at no more of one than its type or length. Templates ask these in loops,
+# of all messages: paid by size, a long conversation would cost its square. Others that may seem alike do walk: `in`
+# compares, `even` of a text formats it, the filter test hashes its name.
+_SIZED = (str, bytes, list, tuple, set, frozenset, dict)
+_GLANCING_FILTERS = frozenset(("count", "length"))
+_GLANCING_TESTS = frozenset(
+    (
+        *("boolean", "callable", "defined", "escaped", "false", "float", "integer", "iterable", "mapping"),
+        *("none", "number", "sameas", "sequence", "string", "true", "undefined"),
+    )
+)
+
 
 class LimitExceeded(Exception):
     """The template does too much work or makes too large a value."""
@@ -94,6 +106,12 @@ class Meter:
         self.spend(n_nodes + n_chars // _CHARS_PER_UNIT)
         return n_chars
 
+    def pay_for_glance(self, *values: Any) -> None:
+        """Pay for values of which type and length are looked at: one unit each, where that takes no walk."""
+        unknown = [value for value in values if not isinstance(value, _SIZED)]
+        self.spend(len(values) - len(unknown))
+        self.pay_for(*unknown)
+
 
 _METER: ContextVar[Meter] = ContextVar("expertree_template_meter")
 
@@ -139,7 +157,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             del self.filters[name]
         self.filters["tojson"] = _to_json
         self.filters = {name: _metered_filter(name, function) for name, function in self.filters.items()}
-        self.tests = {name: _metered_test(cast(Callable[..., Any], function)) for name, function in self.tests.items()}
+        self.tests = {name: _metered_test(name, cast(Callable[..., Any], test)) for name, test in self.tests.items()}
         del self.globals["lipsum"]
         self.globals["raise_exception"] = _raise_exception
 
@@ -290,25 +308,27 @@ def _paid_items(meter: Meter, items: Iterator[Any]) -> Iterator[Any]:
 
 def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     skip = 1 if hasattr(function, "jinja_pass_arg") else 0
+    pay = Meter.pay_for_glance if name in _GLANCING_FILTERS else Meter.pay_for
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         meter = _METER.get()
         if len(args) > skip and name == "join":
             args = (*args[:skip], list(_limited(meter, args[skip])), *args[skip + 1 :])
-        meter.pay_for(*args[skip:], *kwargs.values())
+        pay(meter, *args[skip:], *kwargs.values())
         _check_filter(meter, name, args[skip:], kwargs)
         return _paid_result(meter, function(*args, **kwargs))
 
     return wrapper
 
 
-def _metered_test(function: Callable[..., Any]) -> Callable[..., Any]:
+def _metered_test(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     skip = 1 if hasattr(function, "jinja_pass_arg") else 0
+    pay = Meter.pay_for_glance if name in _GLANCING_TESTS else Meter.pay_for
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        _METER.get().pay_for(*args[skip:], *kwargs.values())
+        pay(_METER.get(), *args[skip:], *kwargs.values())
         return function(*args, **kwargs)
 
     return wrapper

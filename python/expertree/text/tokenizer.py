@@ -34,6 +34,7 @@ class Tokenizer:
         eog_ids: every id that ends a generation (end of text, of turn, of message).
         add_bos, add_eos: whether `encode(..., add_special=True)` puts them at the ends.
         chat_template: source of the file's chat template, or None.
+        speaks_channels: answers come in gpt-oss's channels: the vocabulary has its tokens, the template uses them.
     """
 
     def __init__(
@@ -58,6 +59,10 @@ class Tokenizer:
         self.add_bos = add_bos and self.bos_id is not None
         self.add_eos = add_eos and self.eos_id is not None
         self.chat_template = chat_template
+        # A vocabulary may have the tokens unused, and a template may merely name one.
+        self.speaks_channels = "<|channel|>" in (chat_template or "") and all(
+            text in vocabulary.ids for text in ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+        )
         marked = [(t, k) for t, k in enumerate(vocabulary.kinds) if k & Kind.SPECIAL]
         self._hidden = frozenset(t for t, k in marked if k & Kind.HIDDEN)
         self._special = frozenset(t for t, _ in marked)
