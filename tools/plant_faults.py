@@ -43,6 +43,7 @@ PAGING = "tests/equivalence/test_paging.py"
 HITS = "tests/unit/test_expert_hits.py"
 SPECULATION = "tests/equivalence/test_speculation.py"
 GUARD = "tests/unit/test_guard.py"
+PRICES = "tests/unit/test_measured_cost.py"
 BY_HAND = "tests/unit/test_selectors_by_hand.py"
 MERGED_DRAFTERS = "tests/unit/test_merged_drafters.py"
 JOINT = "tests/equivalence/test_joint_steps.py"
@@ -197,6 +198,13 @@ FAULTS = [Fault(*row) for row in (
      "return (*values)[static_cast<size_t>(victim)] + (*values)[static_cast<size_t>(guess)] >= 0.0f;", (POLICY_PLUG,)),
     ("moespec", "groups that hold too few experts stay closed", ROUTER,
      ">= n_used) selection = std::move(open);", ">= 0) selection = std::move(open);", (MOESPEC,)),
+    ("price", "what every row adds is forgotten", "cpp/spec/measured_cost.cpp",
+     "correction_.wait_seconds() + static_cast<double>(n_rows - 1) * correction_.row_seconds();",
+     "correction_.wait_seconds() + static_cast<double>(n_rows - 1) * 0.0;", (PRICES,)),
+    ("price", "predictions keep their weight, whatever they are worth", "cpp/spec/correction_fit.cpp",
+     "constexpr double kTrustedPasses = 4.0;", "constexpr double kTrustedPasses = 4e6;", (PRICES,)),
+    ("price", "five nodes decide what a drafter is worth", "cpp/spec/acceptance_fit.h",
+     "kPriorNodes = 24.0;", "kPriorNodes = 2.0;", (BY_HAND,)),
     # Instruction sets.
     ("isa", "AVX-512 adds the lanes in another order", AVX512 + "vector.h",
      "  const __m128 h2 = _mm_add_ps(h4, _mm_movehl_ps(h4, h4));\n  return _mm_cvtss_f32(_mm_add_ss(h2, "

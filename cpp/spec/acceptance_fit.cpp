@@ -10,8 +10,8 @@ constexpr double kLeastSlope = 0.05;
 constexpr double kMostSlope = 10.0;
 constexpr double kMostOffset = 10.0;
 constexpr double kMostDeviation = 4.0;
-constexpr double kForget = 1.0 / 32.0;  // in a step without verification
-constexpr double kPriorCurvature = 2.0;  // of a deviation: some eight nodes
+constexpr double kForget = 1.0 / 128.0;  // in a step without verification
+constexpr double kPriorCurvature = 8.0;  // of a deviation: some 32 nodes
 
 double log_odds(double score) {
   const double s = std::clamp(score, 1e-4, 1.0 - 1e-4);
@@ -91,7 +91,9 @@ void AcceptanceFit::center() {
   if (evidence <= 0.0) return;
   mean /= evidence;
   offset_ = std::clamp(offset_ + mean, -kMostOffset, kMostOffset);
-  for (Depth& depth : depths_) depth.deviation -= mean * depth.evidence / (depth.evidence + kPriorCurvature);
+  for (Depth& depth : depths_) {
+    if (depth.evidence > 0.0) depth.deviation -= mean;
+  }
 }
 
 }  // namespace expertree

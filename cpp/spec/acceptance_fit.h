@@ -38,7 +38,7 @@ class AcceptanceFit {
 
  private:
   static constexpr double kKeep = 0.9995;        // some thousand nodes
-  static constexpr double kPriorNodes = 8.0;     // that the start counts for
+  static constexpr double kPriorNodes = 24.0;    // that the start counts for
   static constexpr double kRidge = 0.5;          // never less certain than this
 
   struct Depth {

@@ -54,7 +54,7 @@ void MeasuredCost::record(const MeasuredStep& step) {
                      costs_.device_row_seconds * static_cast<double>(step.n_device_rows);
   const double predicted = step.predicted_seconds - base_seconds(step.n_rows);
   if (step.predicted_seconds > 0.0 && predicted > 0.0)
-    correction_.add(predicted / correction(), run + step.wait_seconds);
+    correction_.add(predicted / correction(), static_cast<double>(step.n_rows - 1), run + step.wait_seconds);
   base_.add(step.n_rows, std::max(0.0, step.seconds - step.wait_seconds - run));
   iteration_.add(step.n_rows, step.seconds);
   price();
@@ -66,7 +66,7 @@ void MeasuredCost::record_draft(double seconds) {
 }
 
 CostProfile MeasuredCost::profile() const {
-  CostProfile profile = {base_.seen(), {}, {}, correction(), correction_.wait_seconds()};
+  CostProfile profile = {base_.seen(), {}, {}, correction(), correction_.wait_seconds(), correction_.row_seconds()};
   for (const int64_t n : profile.n_rows) {
     profile.base_seconds.push_back(base_.seconds(n));
     profile.iteration_seconds.push_back(iteration_.seconds(n));
@@ -75,7 +75,7 @@ CostProfile MeasuredCost::profile() const {
 }
 
 void MeasuredCost::restore(const CostProfile& profile) {
-  correction_.restore(profile.correction, profile.wait_seconds);
+  correction_.restore(profile.correction, profile.wait_seconds, profile.row_seconds);
   for (size_t i = 0; i < profile.n_rows.size(); ++i) {
     for (int32_t j = 0; j < kRestoredWeight; ++j) {
       base_.add(profile.n_rows[i], profile.base_seconds[i]);
@@ -87,7 +87,8 @@ void MeasuredCost::restore(const CostProfile& profile) {
 
 // Before the first step is recorded, what the pager saw of single tokens.
 double MeasuredCost::base_seconds(int64_t n_rows) const {
-  return (base_.empty() ? costs_.step_seconds : base_.seconds(n_rows)) + correction_.wait_seconds();
+  const double waits = correction_.wait_seconds() + static_cast<double>(n_rows - 1) * correction_.row_seconds();
+  return (base_.empty() ? costs_.step_seconds : base_.seconds(n_rows)) + waits;
 }
 
 double MeasuredCost::iteration_seconds(int64_t n_rows) const {

@@ -30,6 +30,7 @@ struct CostProfile {
   std::vector<double> iteration_seconds;  // [n_rows.size()]
   double correction = 1.0;
   double wait_seconds = 0.0;
+  double row_seconds = 0.0;
 };
 
 // Row counts worth a step each before the first draft: 1, 2, 4, .. max_rows. Steps with these many rows, record()ed,

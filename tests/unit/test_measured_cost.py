@@ -150,6 +150,36 @@ def test_what_is_waited_once_is_no_price_of_an_expert() -> None:
     assert again.correction == cost.correction
 
 
+def test_what_every_row_adds_is_no_price_of_an_expert() -> None:
+    """Predictions say that nodes use the root's experts; in truth each row brings others, which take 7 ms."""
+    cost = make_cost()
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        n = int(rng.integers(1, 4))
+        said = 1e-3 * int(rng.integers(8, 12))
+        waited = (said + 7e-3 * (n - 1)) * float(rng.uniform(0.9, 1.1))
+        predicted = cost.base_seconds(n) + cost.correction * said
+        cost.record(n, 0, 0, 2e-3 + waited, wait=waited, predicted=predicted)
+    assert cost.base_seconds(3) - cost.base_seconds(2) == approx(7e-3, rel=0.15)
+    assert cost.correction == approx(1.0, rel=0.2)
+    again = make_cost()
+    again.restore(cost.profile())
+    assert again.base_seconds(3) - again.base_seconds(2) == approx(cost.base_seconds(3) - cost.base_seconds(2))
+
+
+def test_predictions_that_tell_nothing_lose_their_weight() -> None:
+    """Two rows take twice as long as one, whatever was said of their experts."""
+    cost = make_cost()
+    rng = np.random.default_rng(6)
+    for _ in range(100):
+        n = int(rng.integers(1, 3))
+        said = 1e-3 * float(rng.uniform(1.0, 20.0))
+        predicted = cost.base_seconds(n) + cost.correction * said
+        cost.record(n, 0, 0, 2e-3 + 1e-2 * n, wait=1e-2 * n, predicted=predicted)
+    assert cost.correction < 0.25
+    assert cost.base_seconds(2) - cost.base_seconds(1) == approx(1e-2, rel=0.15)
+
+
 def test_the_correction_has_bounds_and_ignores_steps_that_nobody_priced() -> None:
     cost = make_cost()
     for _ in range(50):
@@ -187,7 +217,7 @@ def test_what_was_learned_can_be_kept() -> None:
         assert again.iteration_seconds(n) == approx(cost.iteration_seconds(n), rel=1e-6)
     assert again.correction == cost.correction == 1.0
     corrected = make_cost()
-    corrected.restore((*cost.profile()[:3], 2.0, 0.0))
+    corrected.restore((*cost.profile()[:3], 2.0, 0.0, 0.0))
     assert corrected.correction == 2.0 and corrected.run_seconds(0, 0, 1) == approx(2 * cost.run_seconds(0, 0, 1))
     # And the next run's own steps soon count for more.
     for _ in range(50):

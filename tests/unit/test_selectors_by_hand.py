@@ -400,3 +400,17 @@ def test_acceptance_fit_survives_one_sided_evidence() -> None:
         assert 0.0 < fit.probability(score) <= 1.0
     probabilities = [fit.probability(s) for s in [0.001, 0.1, 0.5, 0.9, 1.0]]
     assert probabilities == sorted(probabilities)
+
+
+def test_acceptance_fit_is_not_carried_away() -> None:
+    """A few unlucky or lucky nodes tell little of a drafter, a hundred much."""
+    for accepted, few, many in ((False, (0.4, 0.56), (0.0, 0.1)), (True, (0.56, 0.7), (0.9, 1.0))):
+        fit = _testing.AcceptanceFit()
+        for _ in range(5):
+            fit.observe(0.56, accepted)
+        print(f"\nafter 5: {fit.probability(0.56):.2f}")
+        assert few[0] < fit.probability(0.56) < few[1]
+        for _ in range(95):
+            fit.observe(0.56, accepted)
+        print(f"after 100: {fit.probability(0.56):.2f}")
+        assert many[0] < fit.probability(0.56) < many[1]
