@@ -96,13 +96,12 @@ void bind_measured_cost(nb::module_& m) {
       .def("profile",
            [](MeasuredUnderTest& t) -> CostLists {
              CostProfile profile = t.measured->profile();
-             return {profile.n_rows, profile.base_seconds, profile.iteration_seconds, profile.correction,
-                     profile.wait_seconds, profile.row_seconds};
+             return {profile.n_rows,     profile.base_seconds, profile.iteration_seconds,
+                     profile.correction, profile.wait_seconds, profile.row_seconds};
            })
       .def("restore", [](MeasuredUnderTest& t, const CostLists& lists) {
-        t.measured->restore(
-            {std::get<0>(lists), std::get<1>(lists), std::get<2>(lists), std::get<3>(lists), std::get<4>(lists),
-             std::get<5>(lists)});
+        t.measured->restore({std::get<0>(lists), std::get<1>(lists), std::get<2>(lists), std::get<3>(lists),
+                             std::get<4>(lists), std::get<5>(lists)});
       });
   m.def("calibration_rows", &calibration_rows, "max_rows"_a);
 }
