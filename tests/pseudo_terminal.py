@@ -30,7 +30,17 @@ class Terminal:
         self._screen = ""
 
     def press(self, keys: str) -> None:
+        """Waits for the line editor, but not long, for an answer may be under way instead: what is typed between a
+        prompt and the editor's switch of modes is dropped."""
+        end = time.monotonic() + 0.5
+        while self._is_cooked() and time.monotonic() < end:
+            time.sleep(0.01)
         os.write(self._fd, keys.encode())
+
+    def _is_cooked(self) -> bool:
+        import termios
+
+        return bool(termios.tcgetattr(self._fd)[3] & termios.ICANON)
 
     def wait_for(self, pattern: str, seconds: float = 60) -> str:
         """Everything shown since the last match, up to and including this one."""
