@@ -95,7 +95,8 @@ int32_t ExpertCache::choose_victim(ExpertKey key, FillReason reason, const std::
   if (reason == FillReason::kOffer) candidates_.push_back(key);
   const size_t chosen = policies_[active_]->victim(candidates_);
   ET_CHECK(chosen < candidates_.size());
-  if (reason == FillReason::kHint && !policies_[active_]->may_go_for_guess(candidates_[chosen], key)) return -1;
+  const bool is_guess = reason == FillReason::kHint && !is_covered(candidates_[chosen]);
+  if (is_guess && !policies_[active_]->may_go_for_guess(candidates_[chosen], key)) return -1;
   return find(candidates_[chosen]);  // -1: the key itself, which has no slot
 }
 

@@ -32,7 +32,8 @@ void mask_groups(const MoeParameters& moe, float* selection) {
         best[1] = s;
       }
     }
-    score[static_cast<size_t>(g)] = best[0] + best[1];
+    // -inf: an expert that MoE-Spec's budget dropped. Of two groups with one kept expert the better one is open.
+    score[static_cast<size_t>(g)] = std::isfinite(best[1]) ? best[0] + best[1] : best[0];
   }
   std::vector<int64_t> order(static_cast<size_t>(moe.n_groups));
   std::iota(order.begin(), order.end(), 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace expertree {
 namespace {
@@ -90,9 +91,9 @@ void AcceptanceFit::center() {
   }
   if (evidence <= 0.0) return;
   mean /= evidence;
-  offset_ = std::clamp(offset_ + mean, -kMostOffset, kMostOffset);
-  for (Depth& depth : depths_) {
-    if (depth.evidence > 0.0) depth.deviation -= mean;
+  const double before = std::exchange(offset_, std::clamp(offset_ + mean, -kMostOffset, kMostOffset));
+  for (Depth& depth : depths_) {  // those of an earlier session have no evidence in this one
+    if (depth.evidence > 0.0 || depth.deviation != 0.0) depth.deviation -= offset_ - before;
   }
 }
 

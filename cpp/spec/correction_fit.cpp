@@ -22,16 +22,25 @@ void CorrectionFit::restore(double scale, double wait_seconds, double row_second
                      std::max(0.0, row_seconds)};
 }
 
-// Minimises the loss over the free terms, the others being 0. False: that has no solution.
-bool CorrectionFit::solve(const std::array<bool, kTerms>& free, Terms* value) const {
+// Minimises the loss over the terms that are free; the others stay as they are in `value`.
+void CorrectionFit::solve(const std::array<bool, kTerms>& free, Terms* value) const {
   std::array<std::array<double, kTerms + 1>, kTerms> m = {};
   for (size_t i = 0; i < kTerms; ++i) {
-    for (size_t j = 0; j < kTerms; ++j) m[i][j] = free[i] && free[j] ? xx_[i][j] : 0.0;
-    m[i][i] += free[i] ? trust_[i] : 1.0;
-    m[i][kTerms] = free[i] ? xy_[i] + trust_[i] * prior_[i] : 0.0;
+    m[i][i] = 1.0;
+    m[i][kTerms] = (*value)[i];
+    if (!free[i]) continue;
+    m[i][i] = xx_[i][i] + trust_[i];
+    m[i][kTerms] = xy_[i] + trust_[i] * prior_[i];
+    for (size_t j = 0; j < kTerms; ++j) {
+      if (j == i) continue;
+      if (free[j]) {
+        m[i][j] = xx_[i][j];
+      } else {
+        m[i][kTerms] -= xx_[i][j] * (*value)[j];
+      }
+    }
   }
   for (size_t k = 0; k < kTerms; ++k) {  // a positive matrix needs no pivoting
-    if (!(m[k][k] > 0.0)) return false;
     for (size_t i = 0; i < kTerms; ++i) {
       if (i == k) continue;
       const double factor = m[i][k] / m[k][k];
@@ -39,7 +48,6 @@ bool CorrectionFit::solve(const std::array<bool, kTerms>& free, Terms* value) co
     }
   }
   for (size_t i = 0; i < kTerms; ++i) (*value)[i] = m[i][kTerms] / m[i][i];
-  return true;
 }
 
 // But for what does not depend on the values.
@@ -60,18 +68,21 @@ void CorrectionFit::add(double predicted, double n_more, double seconds) {
     for (size_t j = 0; j < kTerms; ++j) xx_[i][j] = kKeepPass * xx_[i][j] + x[i] * x[j];
     xy_[i] = kKeepPass * xy_[i] + x[i] * seconds;
   }
+  // The least loss within the bounds: each term is free, or at one of its bounds.
   double least = HUGE_VAL;
-  for (const auto& [wait, row] : {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
-    Terms found;
-    if (!solve({true, wait, row}, &found)) continue;
-    if (std::ranges::any_of(found, [](double v) { return v < 0.0; })) continue;
-    const double here = loss(found);
-    if (here < least) {
-      least = here;
-      value_ = found;
+  for (const double scale : {0.0, 1.0 / kMostScale, kMostScale}) {
+    for (const auto& [wait, row] : {std::pair{true, true}, {true, false}, {false, true}, {false, false}}) {
+      Terms found = {scale, 0.0, 0.0};
+      solve({scale == 0.0, wait, row}, &found);
+      if (found[kScale] < 1.0 / kMostScale || found[kScale] > kMostScale) continue;
+      if (found[kWait] < 0.0 || found[kRow] < 0.0) continue;
+      const double here = loss(found);
+      if (here < least) {
+        least = here;
+        value_ = found;
+      }
     }
   }
-  value_[kScale] = std::clamp(value_[kScale], 1.0 / kMostScale, kMostScale);
 }
 
 }  // namespace expertree

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -177,6 +177,20 @@ class Session:
         while (step := self.step()) is not None:
             yield step
 
+    @overload
+    def evaluate(
+        self, tokens: Sequence[int] | npt.NDArray[Any], parents: Sequence[int] | npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[np.float32]: ...
+
+    @overload
+    def evaluate(
+        self,
+        tokens: Sequence[int] | npt.NDArray[Any],
+        parents: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        hidden: bool,
+    ) -> Any: ...
+
     def evaluate(
         self,
         tokens: Sequence[int] | npt.NDArray[Any],
@@ -189,6 +203,7 @@ class Session:
         Args:
             tokens: (n,) token ids.
             parents: (n,) index of each row's parent, an earlier row; -1 continues the sequence. None: a chain.
+            hidden: also give hidden states.
 
         Returns:
             Logits, float32 (n, n_vocab): row i is what follows the path from the sequence down to row i. With `hidden`

@@ -179,6 +179,8 @@ void bind_testing_spec_prices(nb::module_& m) {
           [](AcceptanceFit& f, float score, bool accepted, int32_t depth) { f.observe(score, depth, accepted); },
           "score"_a, "accepted"_a, "depth"_a = 1)
       .def("forget", &AcceptanceFit::forget)
+      .def("state", &AcceptanceFit::state)
+      .def("restore", [](AcceptanceFit& f, const std::vector<double>& state) { f.restore(state); })
       .def("least_score", &AcceptanceFit::least_score)
       .def("deviation", &AcceptanceFit::deviation)
       .def_prop_ro("slope", &AcceptanceFit::slope)

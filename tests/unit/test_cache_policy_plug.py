@@ -114,7 +114,8 @@ class Odd(CachePolicy):
 
 
 @pytest.mark.parametrize(
-    "answer", [np.zeros((2, 7)), np.zeros(16), np.full((2, 8), np.nan), np.full((2, 8), "x"), 5, "none"]
+    "answer",
+    [np.zeros((2, 7)), np.zeros(16), np.full((2, 8), np.nan), np.full((2, 8), "x"), 5, "none", [[1.0], [1.0, 2.0]]],
 )
 def test_an_answer_that_makes_no_sense_is_an_error(answer: Any, tiny: Tiny) -> None:
     path = tiny(**SPEC)
@@ -137,6 +138,16 @@ def test_what_it_raises_comes_through(tiny: Tiny) -> None:
     with pytest.raises(NotImplementedError):
         session.prefill(PROMPT)
     assert session.tokens == []
+
+
+def test_it_may_not_run_the_model(tiny: Tiny) -> None:
+    class Runs(CachePolicy):
+        def update(self, uses: Any, n_rows: int) -> None:
+            model.generate(PROMPT, max_tokens=1)
+
+    model = load(tiny(**SPEC), Runs())
+    with pytest.raises(expertree.InvalidRequestError, match="Runs runs the model that asks it"):
+        model.session().prefill(PROMPT)
 
 
 def test_a_dense_model_has_no_use_for_it(tiny: Tiny) -> None:

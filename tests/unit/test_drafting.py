@@ -599,15 +599,15 @@ def test_a_branch_tells_the_model_what_it_learned(load_tiny: Loader) -> None:
     with_object.branch().remember_costs()  # its copy decodes plainly and has nothing to tell
 
 
-def test_many_threads_draft_on_one_model(load_tiny: Loader) -> None:
-    model = load_tiny(QWEN)
-    expected = [continuation(model, [i, i + 1, i], 60, temperature=0.7, seed=i) for i in range(4)]
+def draft_in_threads(model: Model, n: int, options_of: Callable[[int, list[int]], dict[str, Any]]) -> None:
+    """Four sessions at once, each with a drafter, get the texts that plain decoding gives one after the other."""
+    expected = [continuation(model, [i, i + 1, i], n, temperature=0.7 * (i % 2), seed=i) for i in range(4)]
     got: list[list[int]] = [[]] * 4
 
     def work(i: int) -> None:
-        session = model.session(temperature=0.7, seed=i, draft=WildDrafter(expected[i], 96), **ALL)
+        session = model.session(temperature=0.7 * (i % 2), seed=i, **options_of(i, expected[i]), **ALL)
         session.prefill([i, i + 1, i])
-        while len(session) < 60:
+        while len(session) < n:
             session.step()
         got[i] = session.tokens
 
@@ -616,29 +616,17 @@ def test_many_threads_draft_on_one_model(load_tiny: Loader) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [tokens[:60] for tokens in got] == [tokens[:60] for tokens in expected]
+    assert [tokens[:n] for tokens in got] == [tokens[:n] for tokens in expected]
+
+
+def test_many_threads_draft_on_one_model(load_tiny: Loader) -> None:
+    draft_in_threads(load_tiny(QWEN), 60, lambda i, truth: {"draft": WildDrafter(truth, 96)})
 
 
 def test_many_threads_draft_with_one_draft_model(tiny: Callable[..., Path]) -> None:
     """Its thread pool serves one caller at a time, whatever the session. Ranking a large vocabulary takes a while."""
     path = tiny(**QWEN, n_vocab=20000)
-    model = Model(path, threads=2)
-    expected = [continuation(model, [i, i + 1, i], 150) for i in range(4)]
-    got: list[list[int]] = [[]] * 4
-
-    def work(i: int) -> None:
-        session = model.session(draft=f"model:{path}", draft_top_k=8, **ALL)
-        session.prefill([i, i + 1, i])
-        while len(session) < 150:
-            session.step()
-        got[i] = session.tokens
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [tokens[:150] for tokens in got] == [tokens[:150] for tokens in expected]
+    draft_in_threads(Model(path, threads=2), 150, lambda i, truth: {"draft": f"model:{path}", "draft_top_k": 8})
 
 
 @pytest.mark.parametrize("kind", ["model", "mtp"])

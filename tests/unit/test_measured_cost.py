@@ -171,13 +171,16 @@ def test_predictions_that_tell_nothing_lose_their_weight() -> None:
     """Two rows take twice as long as one, whatever was said of their experts."""
     cost = make_cost()
     rng = np.random.default_rng(6)
-    for _ in range(100):
+    most = 0.0
+    for i in range(600):
         n = int(rng.integers(1, 3))
         said = 1e-3 * float(rng.uniform(1.0, 20.0))
+        waited = 1e-2 * n * float(rng.uniform(0.8, 1.2))
         predicted = cost.base_seconds(n) + cost.correction * said
-        cost.record(n, 0, 0, 2e-3 + 1e-2 * n, wait=1e-2 * n, predicted=predicted)
-    assert cost.correction < 0.25
-    assert cost.base_seconds(2) - cost.base_seconds(1) == approx(1e-2, rel=0.15)
+        cost.record(n, 0, 0, 2e-3 + waited, wait=waited, predicted=predicted)
+        most = max(most, cost.correction) if i >= 100 else 0.0
+    assert most < 0.3
+    assert cost.base_seconds(2) - cost.base_seconds(1) == approx(1e-2, rel=0.2)
 
 
 def test_the_correction_has_bounds_and_ignores_steps_that_nobody_priced() -> None:

@@ -402,6 +402,20 @@ def test_acceptance_fit_survives_one_sided_evidence() -> None:
     assert probabilities == sorted(probabilities)
 
 
+def test_a_restored_fit_keeps_its_depths_apart() -> None:
+    fit, again = _testing.AcceptanceFit(), _testing.AcceptanceFit()
+    rng = np.random.default_rng(7)
+    for _ in range(400):
+        fit.observe(0.5, bool(rng.random() < 0.8), 1)
+        fit.observe(0.5, bool(rng.random() < 0.2), 2)
+    again.restore(fit.state())
+    before = again.probability(0.5, 2)
+    assert before == approx(fit.probability(0.5, 2))
+    again.observe(0.5, True, 1)
+    assert again.probability(0.5, 2) == approx(before, abs=0.05)
+    assert again.probability(0.5, 1) > 0.7
+
+
 def test_acceptance_fit_is_not_carried_away() -> None:
     """A few unlucky or lucky nodes tell little of a drafter, a hundred much."""
     for accepted, few, many in ((False, (0.4, 0.56), (0.0, 0.1)), (True, (0.56, 0.7), (0.9, 1.0))):

@@ -8,7 +8,6 @@
 #include "cpp/tensor/dequantize.h"
 
 namespace expertree {
-namespace {}  // namespace
 
 MtpDrafter::MtpDrafter(std::shared_ptr<Model> target, std::shared_ptr<const NextnBlock> block, int64_t n_ctx)
     : target_(std::move(target)),
