@@ -90,7 +90,10 @@ void add_block(const DenseModel& model, int64_t layer, BlockMatrices first, bool
   }
   device.blocks.push_back(device_block(h, w, layer, first, model.types));
   grow(&device.max_k, h.n_embd);
-  grow(&device.max_outputs, device.blocks.back().outputs(device.max_rows).size);
+  // A trip of this layer alone always has room: with the call's flags before its outputs, and the residual stream behind.
+  const int64_t trip =
+      kDeviceCallHead + device.max_rows * h.n_embd + device.blocks.back().outputs(device.max_rows).size;
+  grow(&device.max_outputs, trip);
   device.n_cells = model.n_cells;
   device.max_pairs = std::max(h.n_rot, h.n_rot_windowed) / 2;
   device.max_tails = kMostTails;

@@ -14,7 +14,9 @@ using expertree::DType;
 ENTRY int et_alloc(int64_t size_bytes, void** out) { return cudaMalloc(out, static_cast<size_t>(size_bytes)); }
 ENTRY int et_free(void* p) { return cudaFree(p); }
 ENTRY int et_to_device(void* device, const void* host, int64_t size_bytes) {
-  return cudaMemcpy(device, host, static_cast<size_t>(size_bytes), cudaMemcpyHostToDevice);
+  // From pageable memory it may return before the last bytes are there, and kernels run on streams that do not wait.
+  const cudaError_t error = cudaMemcpy(device, host, static_cast<size_t>(size_bytes), cudaMemcpyHostToDevice);
+  return error != cudaSuccess ? error : cudaStreamSynchronize(nullptr);
 }
 ENTRY int et_to_host(void* host, const void* device, int64_t size_bytes) {
   return cudaMemcpy(host, device, static_cast<size_t>(size_bytes), cudaMemcpyDeviceToHost);

@@ -45,6 +45,13 @@ def test_a_layer_is_one_call(tiny: Tiny) -> None:
     assert calls(tiny(arch="llama", format="Q4_K", formats={"ffn_down.weight": "IQ2_XS"})) == 2 + 1
 
 
+def test_a_trip_of_a_wide_layer_has_room(tiny: Tiny) -> None:
+    """512 rows of 8,290 floats are more than the 16 MiB that outputs are kept to otherwise."""
+    path = tiny(arch="qwen3moe", format="Q8_0", n_layers=1, n_embd=4096, n_ff=32, n_experts=2)
+    tokens = np.random.default_rng(3).integers(0, 96, 512).astype(np.int32)
+    assert same_bits(OnDevice(path).evaluate(tokens), expected(path, tokens))
+
+
 def waits(path: Path, **options: Any) -> int:
     """Round trips of a step of one row."""
     session = Model(path, vram="all").session(temperature=0.0, **options)

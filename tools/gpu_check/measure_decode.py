@@ -13,23 +13,28 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from expertree import Model
+from expertree import Error, Model
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 COMMAND = [sys.executable, "-m", "expertree", "bench"]
 
 
-def budget(model: Path, share: float) -> str:
-    if share == 0:
-        return "0"
-    if share == 1:
-        return "all"
-    gpu = Model(str(model), vram="all").gpu
+def budgets(model: Path, shares: Sequence[float]) -> dict[float, str]:
+    """The sizes of the shares that lie between nothing and all, {} where not all of the model has room."""
+    try:
+        gpu = Model(str(model), vram="all").gpu
+    except Error:
+        return {}
     # Dense parts go there first.
     fixed, every = int(gpu["fixed_bytes"]) + int(gpu["dense_bytes"]), int(gpu["all_bytes"])
-    return str(max(int(fixed + share * (every - fixed)), int(gpu["least_bytes"])))
+    return {
+        share: str(max(int(fixed + share * (every - fixed)), int(gpu["least_bytes"])))
+        for share in shares
+        if 0 < share < 1
+    }
 
 
 def run(arguments: list[str], seconds: float) -> tuple[str, str]:
@@ -40,12 +45,17 @@ def run(arguments: list[str], seconds: float) -> tuple[str, str]:
         )
     except subprocess.TimeoutExpired:
         return "", "out of time"
-    return (done.stdout, "") if done.returncode == 0 else ("", done.stderr.strip()[-500:])
+    return (
+        (done.stdout, "") if done.returncode == 0 else ("", done.stderr.strip()[-500:] or f"status {done.returncode}")
+    )
 
 
-def measure(model: Path, share: float, tiny: bool, seconds: float) -> dict[str, object]:
+def measure(model: Path, share: float, vram: str | None, tiny: bool, seconds: float) -> dict[str, object]:
+    if vram is None or seconds <= 0:
+        fault = "out of time" if seconds <= 0 else "the model does not fit, so its shares have no size"
+        return {"share": share, "fault": fault, "results": []}
     tests = ["decode"] if tiny else ["decode", "verify-chain", "verify-tree"]
-    arguments = [str(model), "--json", "--rounds", "1" if tiny else "3", "--vram", budget(model, share)]
+    arguments = [str(model), "--json", "--rounds", "1" if tiny else "3", "--vram", vram]
     output, fault = run([*arguments, *(f"--test={test}" for test in tests)], seconds)
     return {"share": share, "fault": fault, "results": [json.loads(line) for line in output.splitlines()]}
 
@@ -57,9 +67,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300)
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
-    shares = []
-    for share in (1.0, 0.5, 0.0) if options.tiny else SHARES:
-        shares.append(measure(options.model, share, options.tiny, end - time.monotonic()))
+    wanted = (1.0, 0.5, 0.0) if options.tiny else SHARES
+    sizes = {0.0: "0", 1.0: "all", **budgets(options.model, wanted)}
+    shares = [measure(options.model, share, sizes.get(share), options.tiny, end - time.monotonic()) for share in wanted]
     print(json.dumps({"model": options.model.name, "shares": shares}))
     return 1 if any(share["fault"] not in ("", "out of time") for share in shares) else 0
 

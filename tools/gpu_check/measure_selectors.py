@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from expertree import Model, ScriptedDrafter
 from expertree.model import selector_names
-from measure_decode import budget
+from measure_decode import budgets
 
 RATES = (0.8, 0.7, 0.6)
 ONLY_SMALL_TREES = {"exhaustive"}
@@ -46,7 +46,8 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="few tokens, for the emulated device")
     options = parser.parse_args()
     n_tokens = 4 if options.tiny else 96
-    model = Model(str(options.model), vram=budget(options.model, 0.5))
+    # Half of the experts; where not even all others have room, what has.
+    model = Model(str(options.model), vram=budgets(options.model, [0.5]).get(0.5, "auto"))
     prompt = np.random.default_rng(3).integers(0, model.n_vocab, 16).tolist()
     generate(model, prompt, n_tokens, None, None)  # warms the tiers up
     plain, seconds, n_steps = generate(model, prompt, n_tokens, None, None)

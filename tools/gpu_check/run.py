@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,15 +39,18 @@ class Step:
     skipped: str = ""  # why it does not run
 
 
-def synthetic_model(folder: Path, tiny: bool) -> Path:
-    path = folder / ("tiny.gguf" if tiny else "synthetic-A.gguf")
-    if tiny:
-        sys.path.insert(0, str(ROOT / "tests"))
-        from tiny_model import TinyModel  # the tests' own writer
+TINY_MODEL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tiny_model import TinyModel  # the tests' own writer
+TinyModel(arch="qwen3moe", format="Q4_K").write(sys.argv[2])
+"""
 
-        return Path(TinyModel(arch="qwen3moe", format="Q4_K").write(path))
-    subprocess.run([sys.executable, str(ROOT / "tools/make_synthetic_moe.py"), "A", str(path)], check=True)
-    return path
+
+def model_step(path: Path, tiny: bool) -> Step:
+    tiny_command = [sys.executable, "-c", TINY_MODEL, str(ROOT / "tests"), str(path)]
+    full_command = [sys.executable, str(ROOT / "tools/make_synthetic_moe.py"), "A", str(path)]
+    return Step("synthetic model", tiny_command if tiny else full_command, 120)
 
 
 def checker_step(checker: str, tiny: bool) -> Step:
@@ -60,14 +64,16 @@ def steps(folder: Path, tiny: bool) -> list[Step]:
     small = ["--tiny"] if tiny else []
     script = [sys.executable]
     kernel_tests = [*KERNEL_TESTS[:1], "-k", "Q4_K"] if tiny else KERNEL_TESTS
+    model = folder / "model.gguf"
     return [
         Step("conformance", [*PYTEST, "tests/cuda/test_emulation.py", "-k", "conformance"], 60),
         Step("kernel tests", [*PYTEST, *kernel_tests], 240),
         Step("models", [*script, str(HERE / "check_models.py"), *small], 120),
         *[checker_step(checker, tiny) for checker in CHECKERS],
         Step("kernel times", [*script, str(HERE / "time_kernels.py"), *small], 90),
-        Step("decode", [*script, str(HERE / "measure_decode.py"), str(folder / "model.gguf"), *small], 240),
-        Step("selectors", [*script, str(HERE / "measure_selectors.py"), str(folder / "model.gguf"), *small], 90),
+        model_step(model, tiny),
+        Step("decode", [*script, str(HERE / "measure_decode.py"), str(model), *small], 240),
+        Step("selectors", [*script, str(HERE / "measure_selectors.py"), str(model), *small], 90),
     ]
 
 
@@ -80,17 +86,20 @@ def run(step: Step, left: float) -> dict[str, object]:
         return {"step": step.name, "status": "skipped: out of time", "seconds": 0.0}
     began = time.monotonic()
     command = [*step.command, "--seconds", str(limit - 5)] if step.name == "decode" else step.command
+    # A group of its own: what it started must not go on beside the next step.
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        env={**os.environ, **step.environment}, start_new_session=True,
+    )  # fmt: skip
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=limit, cwd=ROOT,
-            env={**os.environ, **step.environment},
-        )  # fmt: skip
-        status = "passed" if done.returncode == 0 else f"failed with status {done.returncode}"
-        lines = done.stdout.strip().splitlines()
-        said = done.stdout + done.stderr
-    except subprocess.TimeoutExpired as error:
+        output, errors = process.communicate(timeout=limit)
+        status = "passed" if process.returncode == 0 else f"failed with status {process.returncode}"
+        lines = output.strip().splitlines()
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
         status, lines = f"out of time after {limit:.0f} s", []
-        said = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else (error.stdout or "")
+    said = output + errors
     result: dict[str, object] = {"step": step.name, "status": status, "seconds": time.monotonic() - began}
     try:
         result["data"] = json.loads(lines[-1]) if lines else None
@@ -108,16 +117,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="for all steps together")
     parser.add_argument("--only", nargs="+", metavar="STEP")
     options = parser.parse_args()
+    wanted = set(options.only or ())
+    if wanted & {"decode", "selectors"}:
+        wanted.add("synthetic model")
     end = time.monotonic() + options.seconds
     options.output.parent.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="expertree-gpu-") as temporary:
         folder = Path(temporary)
         for step in steps(folder, options.tiny):
-            if options.only and step.name not in options.only:
+            if options.only and step.name not in wanted:
                 continue
-            if step.name in ("decode", "selectors") and not (folder / "model.gguf").exists():
-                synthetic_model(folder, options.tiny).rename(folder / "model.gguf")
             results.append(run(step, end - time.monotonic()))
             print(f"{step.name}: {results[-1]['status']} ({results[-1]['seconds']:.0f} s)", flush=True)
             # Written after each step: a machine that goes away leaves what was measured.
