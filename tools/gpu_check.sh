@@ -36,7 +36,7 @@ fi
 
 nvidia-smi -L 2>/dev/null | grep -q 'GPU 0' || { echo 'gpu_check: no NVIDIA GPU here (--emulated runs without)' >&2; exit 2; }
 command -v nvcc >/dev/null || { echo 'gpu_check: no nvcc; install the CUDA toolkit (13.0 was tried)' >&2; exit 2; }
-"$python" -c 'import nanobind, pytest, scikit_build_core' && command -v cmake ninja >/dev/null ||
+"$python" -c 'import nanobind, pytest, scikit_build_core' && command -v cmake >/dev/null && command -v ninja >/dev/null ||
   { echo "gpu_check: $python lacks development tools, or cmake and ninja are missing; make test makes .venv with them" >&2; exit 2; }
 name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr ' /' '--' | tr 'A-Z' 'a-z')
 echo "gpu_check: building for $name"

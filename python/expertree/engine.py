@@ -85,8 +85,7 @@ class Engine:
         limits = list(max_tokens) if isinstance(max_tokens, Sequence) else [max_tokens] * len(chosen)
         if len(limits) != len(chosen):
             raise InvalidRequestError(f"{len(limits)} values of max_tokens for {len(chosen)} sessions")
-        if self._model._policy_calls is not None:
-            self._model._policy_calls.update()
+        self._model._ask_policy()
         try:
             outcomes = _core.step_together([s._core for s in chosen], limits, list(end_tokens), self._max_rows)
         except TypeError as error:

@@ -377,6 +377,11 @@ class Model:
         """
         return Profiling(self, max_events)
 
+    def _ask_policy(self) -> None:
+        """Before a prefill or a step."""
+        if self._policy_calls is not None:
+            self._policy_calls.update()
+
     def _session_facts(self, session: int) -> dict[str, Any]:
         """What a profile says of a session, by its id; one that is gone and was not seen by a profile has no name."""
         return dict(self._sessions.get(session, new_session_facts(self.n_ctx)))

@@ -136,7 +136,7 @@ class Session:
             InvalidRequestError: no tokens, an id outside the vocabulary, or more than the context holds.
             Cancelled: `cancel` was called. The session is as it was in every case.
         """
-        self._ask_policy()
+        self._model._ask_policy()
         self._core.prefill(to_ids(tokens))
 
     def step(self, max_tokens: int | None = None, end_tokens: Sequence[int] = ()) -> Step | None:
@@ -153,7 +153,7 @@ class Session:
             InvalidRequestError: the session is empty, or a plug gave something that makes no sense.
             Cancelled: `cancel` was called. The session is as it was in every case.
         """
-        self._ask_policy()
+        self._model._ask_policy()
         try:
             record = self._core.step(max_tokens, end_tokens)
         except TypeError as error:
@@ -161,10 +161,6 @@ class Session:
                 f"max_tokens={max_tokens!r}, end_tokens={end_tokens!r}: expected whole numbers"
             ) from error
         return None if record is None else Step(record.tokens, record)
-
-    def _ask_policy(self) -> None:
-        if self._model._policy_calls is not None:
-            self._model._policy_calls.update()
 
     def remember_costs(self) -> None:
         """Tells the model what steps were found to cost and drafts to bring, for its next session that drafts."""
