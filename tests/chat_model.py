@@ -24,7 +24,8 @@ def write_chat_model(
 ) -> Path:
     """Writes the model, with more `control` tokens and with `keys` added to its metadata.
 
-    No token ends an answer but by a rare chance, so answers run up to their limit.
+    The row of <|done|> in the output head is zero: it is never the likeliest token, so a greedy answer runs up to its
+    limit, and a drawn one ends early by a rare chance only.
     """
     alphabet = byte_alphabet()
     pair = alphabet[ord("t")] + alphabet[ord("h")]
@@ -42,4 +43,8 @@ def write_chat_model(
     }
     if template is not None:
         tokenizer["tokenizer.chat_template"] = template
-    return TinyModel(arch=arch, n_vocab=len(tokens), n_ctx=65536, keys={**tokenizer, **keys}).write(path)
+    model = TinyModel(arch=arch, n_vocab=len(tokens), n_ctx=65536, keys={**tokenizer, **keys})
+    head = model.float_tensors()["output.weight"]
+    head[n_normal + 2] = 0
+    model.tensors["output.weight"] = head
+    return model.write(path)

@@ -124,8 +124,12 @@ const float* Sampler::adjusted_logits(const float* logits, int64_t position, con
   check_model_logits(logits, position);
   if (adjusted_.empty()) return logits;
   std::copy_n(logits, n_vocab_, adjusted_.data());
-  for (const auto& stage : stages_) stage->adjust(adjusted_.data(), history);
+  adjust(adjusted_.data(), history);
   return adjusted_.data();
+}
+
+void Sampler::adjust(float* logits, const TokenHistory& history) {
+  for (const auto& stage : stages_) stage->adjust(logits, history);
 }
 
 // Tokens that are not banned, through every filter.
@@ -141,7 +145,7 @@ Candidates Sampler::survivors(const float* adjusted) {
   return candidates;
 }
 
-void Sampler::filter(Candidates* candidates) {
+void Sampler::filter(Candidates* candidates) const {
   for (const auto& stage : stages_) {
     stage->filter(*candidates);
     ET_CHECK(candidates->size > 0);
@@ -233,16 +237,13 @@ int64_t Sampler::rank(const float* logits, int64_t position, const TokenHistory&
   return n;
 }
 
-int64_t Sampler::rank_among(std::span<const Candidate> tokens, int64_t position, std::span<RankedToken> out) {
-  ET_CHECK(!adjusts() && !tokens.empty() && std::ssize(tokens) <= n_vocab_);
+int64_t Sampler::rank_among(std::span<Candidate> tokens, int64_t position, std::span<RankedToken> out) const {
+  ET_CHECK(!tokens.empty());
   if (out.empty()) return 0;
-  Candidates candidates = {candidates_.data(), std::ssize(tokens), kLowest, false, true};
-  std::ranges::copy(tokens, candidates_.begin());
+  Candidates candidates = {tokens.data(), std::ssize(tokens), kLowest, false, true};
   for (const Candidate& token : tokens) candidates.max_logit = std::max(candidates.max_logit, token.logit);
   filter(&candidates);
-  const int64_t n = select(candidates, position, out);
-  fill_probabilities(candidates, out.first(static_cast<size_t>(n)));
-  return n;
+  return select(candidates, position, out);
 }
 
 }  // namespace expertree

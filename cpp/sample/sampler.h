@@ -37,7 +37,7 @@ struct RowLogits {
 };
 
 // Holds 8 to 20 bytes of scratch memory per vocabulary entry and allocates nothing after construction. Not for two
-// threads at once; otherwise its calls are independent of each other. After an error it is as usable as before.
+// threads at once but where it says so; otherwise its calls are independent of each other. After an error it is as usable as before.
 class Sampler {
  public:
   // Throws kInvalidRequest when an option is out of range.
@@ -59,14 +59,17 @@ class Sampler {
   // The same token; costs one exp per surviving token more.
   SampledToken sample_with_probability(const float* logits, int64_t position, const TokenHistory& history);
 
-  // The best out.size() tokens by score, best first: rank 0 is what sample() gives. For drafters: the same seed and
-  // positions on the draft's logits make draft and target agree wherever their distributions do.
+  // The best out.size() tokens by score, best first: rank 0 is what sample() gives.
   // Returns how many were written: fewer when fewer survive the filters.
   int64_t rank(const float* logits, int64_t position, const TokenHistory& history, std::span<RankedToken> out);
 
-  // rank() as if all tokens but these were banned, in time that depends on their number alone. For samplers that do not
-  // adjust logits; `tokens` by rising id, at least one, finite logits, at most n_vocab.
-  int64_t rank_among(std::span<const Candidate> tokens, int64_t position, std::span<RankedToken> out);
+  // What drafters use, on their own logits: with the target's seed and positions the choices agree wherever the
+  // distributions do.
+  // The stages that change logits, in place; logits: [n_vocab], finite or -inf.
+  void adjust(float* logits, const TokenHistory& history);
+  // rank() as if all tokens but these were banned, in time that depends on their number alone, without probabilities
+  // and without adjust(). `tokens`: by rising id, at least one, finite logits; destroyed. For several threads at once.
+  int64_t rank_among(std::span<Candidate> tokens, int64_t position, std::span<RankedToken> out) const;
 
   int64_t n_vocab() const { return n_vocab_; }
   bool greedy() const { return greedy_; }
@@ -78,7 +81,7 @@ class Sampler {
   void check_model_logits(const float* logits, int64_t position) const;
   int32_t sample_best(const RowLogits& row, int64_t position);
   Candidates survivors(const float* adjusted);
-  void filter(Candidates* candidates);
+  void filter(Candidates* candidates) const;
   int64_t select(const Candidates& candidates, int64_t position, std::span<RankedToken> out) const;
 
   uint64_t seed_;

@@ -49,7 +49,8 @@ class SamplerStage {
   // True when adjust does something: without such stages the logits are not copied.
   virtual bool adjusts() const { return false; }
   // May drop candidates, but not the best, and may apply a monotone map to all logits.
-  virtual void filter(Candidates& /*candidates*/) {}
+  // For several threads at once.
+  virtual void filter(Candidates& /*candidates*/) const {}
 };
 
 struct StageRow {

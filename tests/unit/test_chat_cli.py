@@ -246,7 +246,7 @@ def chat_terminal(path: Path, tmp_path: Path) -> Iterator[OpenTerminal]:
 
 PROMPT = r".*\n[^\n]*>"
 ANSWERING = r"(\?2004l|\w\r+\n).{60}"  # the end of line editing, and then some
-# Greedy and without a penalty, this model never ends an answer by itself.
+# Greedy and without a penalty, this model never ends an answer by itself: over 7 s of 8,000 tokens/s.
 ENDLESS = ("--ctx", 60000, "--temperature", 0, "--repeat-penalty", 1)
 
 

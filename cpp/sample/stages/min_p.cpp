@@ -10,7 +10,7 @@ class MinP final : public SamplerStage {
  public:
   explicit MinP(const SamplerOptions& options) : log_min_p_(canonical_log(options.min_p)) {}
 
-  void filter(Candidates& candidates) override {
+  void filter(Candidates& candidates) const override {
     int64_t n = 0;
     for (int64_t i = 0; i < candidates.size; ++i) {
       if (candidates.data[i].logit - candidates.max_logit >= log_min_p_) candidates.data[n++] = candidates.data[i];

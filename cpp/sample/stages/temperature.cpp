@@ -10,7 +10,7 @@ class Temperature final : public SamplerStage {
   explicit Temperature(const SamplerOptions& options)
       : greedy_(options.temperature < kGreedyTemperature), divisor_(greedy_ ? 1.0f : options.temperature) {}
 
-  void filter(Candidates& candidates) override {
+  void filter(Candidates& candidates) const override {
     for (int64_t i = 0; i < candidates.size; ++i) {
       Candidate& candidate = candidates.data[i];
       candidate.logit = (candidate.logit - candidates.max_logit) / divisor_;

@@ -7,7 +7,7 @@ namespace {
 class TopK final : public SamplerStage {
  public:
   explicit TopK(const SamplerOptions& options) : k_(options.top_k) {}
-  void filter(Candidates& candidates) override { candidates.keep_best(k_); }
+  void filter(Candidates& candidates) const override { candidates.keep_best(k_); }
 
  private:
   int64_t k_;

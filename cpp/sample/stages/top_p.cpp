@@ -14,7 +14,7 @@ class TopP final : public SamplerStage {
 
   // Sums are doubles, in the candidates' order for the total and best first for the running sum: both orders are
   // defined by the logits alone. Sorting goes only as deep as the running sum needs.
-  void filter(Candidates& candidates) override {
+  void filter(Candidates& candidates) const override {
     double total = 0.0;
     for (int64_t i = 0; i < candidates.size; ++i) total += weight(candidates, i);
     const double wanted = static_cast<double>(top_p_) * total;

@@ -22,6 +22,18 @@ int32_t depth_below(int32_t node, const TokenTree& pool) {
   return node < 0 ? 1 : pool.depths[static_cast<size_t>(node)] + 1;
 }
 
+// Lanes, so that the compiler may use vectors.
+float largest_of(const float* x, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  float most[kLanes];
+  std::fill_n(most, kLanes, kNoLogit);
+  for (int64_t i = 0; i < n / kLanes * kLanes; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) most[lane] = most[lane] < x[i + lane] ? x[i + lane] : most[lane];
+  }
+  for (int64_t i = n / kLanes * kLanes; i < n; ++i) most[0] = std::max(most[0], x[i]);
+  return *std::max_element(most, most + kLanes);
+}
+
 }  // namespace
 
 DraftRanker::DraftRanker(std::string source, std::vector<int32_t> target_ids, int64_t n_draft, int64_t n_vocab)
@@ -70,12 +82,24 @@ void DraftRanker::check_finite(const float* logits, int64_t n_rows) const {
                                            "are damaged. Check the file's hash and get it again, or leave it off");
 }
 
+// What the sampler's bias and penalties make of one node's logits.
+void DraftRanker::adjust(const float* logits, int32_t node, const TokenTree& pool, Sampler& sampler, float* adjusted) {
+  std::vector<int32_t> path;
+  for (int32_t at = node; at >= 0; at = pool.parents[static_cast<size_t>(at)]) {
+    path.push_back(pool.tokens[static_cast<size_t>(at)]);
+  }
+  std::ranges::reverse(path);
+  spread_.resize(static_cast<size_t>(n_vocab_), kNoLogit);  // the ids written are the same every time
+  for (const int32_t column : columns_) spread_[static_cast<size_t>(target_id(column))] = logits[column];
+  sampler.adjust(spread_.data(), {history_, path});
+  for (const int32_t column : columns_) adjusted[column] = spread_[static_cast<size_t>(target_id(column))];
+}
+
 std::vector<Continuation> DraftRanker::most_probable(float* logits, int32_t top_k, const KernelTable& kernels) const {
-  const int64_t n = target_ids_.empty() ? std::min(n_draft_, n_vocab_) : n_draft_;
-  kernels.softmax(logits, n, logits);
+  kernels.softmax(logits, n_columns(), logits);
   std::vector<Continuation> best;
-  const auto wanted = static_cast<size_t>(std::min<int64_t>(top_k, n));
-  for (int64_t i = 0; i < n; ++i) {
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(top_k, n_columns()));
+  for (int64_t i = 0; i < n_columns(); ++i) {
     if (best.size() == wanted && logits[i] <= best.back().probability) continue;
     const auto place = std::ranges::find_if(best, [&](const Continuation& c) { return c.probability < logits[i]; });
     best.insert(place, {target_id(i), logits[i]});
@@ -85,67 +109,68 @@ std::vector<Continuation> DraftRanker::most_probable(float* logits, int32_t top_
   return best;
 }
 
-// Of the node that path_ leads to.
-int64_t DraftRanker::rank_row(const float* logits, Sampler& sampler, std::span<RankedToken> out) {
-  const auto position = static_cast<int64_t>(history_.size() + path_.size());
-  if (!sampler.adjusts()) {
-    float best = kNoLogit;
-    for (const int32_t column : columns_) best = std::max(best, logits[column]);
-    likely_.clear();
-    for (const int32_t column : columns_) {
-      if (logits[column] >= best + kLeastLogit) likely_.push_back({target_id(column), logits[column]});
-    }
-    return sampler.rank_among(likely_, position, out);
+// ranked: as long as the list that is wanted; cut to what there is. Runs on several threads, each with its own scratch.
+void DraftRanker::rank_coupled(const float* logits, int64_t position, const Sampler& sampler,
+                               std::vector<Candidate>* likely, std::vector<RankedToken>* ranked) const {
+  const float best = largest_of(logits, n_columns());
+  if (best == kNoLogit) return ranked->clear();  // the request bans the whole draft vocabulary
+  likely->resize(columns_.size());
+  size_t n = 0;
+  for (const int32_t column : columns_) {
+    (*likely)[n] = {target_id(column), logits[column]};
+    n += logits[column] >= best + kLeastLogit ? 1 : 0;
   }
-  spread_.resize(static_cast<size_t>(n_vocab_), kNoLogit);  // the ids written are the same every time
-  for (const int32_t column : columns_) spread_[static_cast<size_t>(target_id(column))] = logits[column];
-  try {
-    return sampler.rank(spread_.data(), position, TokenHistory{history_, path_}, out);
-  } catch (const Error& error) {
-    // The request's logit_bias bans the whole draft vocabulary: nothing to propose, which is no fault.
-    if (error.code() != ErrorCode::kInvalidRequest) throw;
-    return 0;
-  }
+  ranked->resize(static_cast<size_t>(sampler.rank_among(std::span(*likely).first(n), position, *ranked)));
 }
 
-std::vector<Continuation> DraftRanker::coupled(const float* logits, int32_t node, const TokenTree& pool, int32_t top_k,
-                                               Sampler& sampler) {
-  path_.clear();
-  for (int32_t at = node; at >= 0; at = pool.parents[static_cast<size_t>(at)]) {
-    path_.push_back(pool.tokens[static_cast<size_t>(at)]);
+std::vector<std::vector<Continuation>> DraftRanker::coupled(const float* logits, int64_t stride,
+                                                            std::span<const int32_t> frontier, const TokenTree& pool,
+                                                            int32_t top_k, const Sampler& sampler,
+                                                            CpuBackend& backend) {
+  const int32_t depth = depth_below(frontier[0], pool);
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(top_k, n_columns()));
+  const size_t first = ranked_.size();
+  for (const int32_t node : frontier) ranked_.push_back({node, std::vector<RankedToken>(wanted)});
+  likely_.resize(std::max(likely_.size(), frontier.size()));
+  backend.pool().parallel_for(std::ssize(frontier), [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    rank_coupled(logits + i * stride, std::ssize(history_) + depth - 1, sampler, &likely_[at],
+                 &ranked_[first + at].tokens);
+  });
+  std::vector<std::vector<Continuation>> lists(frontier.size());
+  for (size_t i = 0; i < frontier.size(); ++i) {
+    const std::vector<RankedToken>& tokens = ranked_[first + i].tokens;
+    const std::vector<float> chances = calibration_.chances(tokens, depth);
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      if (chances[t] > 0.0f) lists[i].push_back({tokens[t].token, chances[t]});
+    }
   }
-  std::ranges::reverse(path_);
-  Ranked found{node, std::vector<RankedToken>(static_cast<size_t>(std::min<int64_t>(top_k, std::ssize(columns_))))};
-  found.tokens.resize(static_cast<size_t>(rank_row(logits, sampler, found.tokens)));
-  std::vector<Continuation> list;
-  const std::vector<float> chances = calibration_.chances(found.tokens, depth_below(node, pool));
-  for (size_t i = 0; i < found.tokens.size(); ++i) {
-    const float probability = sampler.greedy() ? found.tokens[i].probability : chances[i];
-    if (probability > 0.0f) list.push_back({found.tokens[i].token, probability});
-  }
-  if (!sampler.greedy()) ranked_.push_back(std::move(found));
-  return list;
+  pool_ = pool;
+  return lists;
 }
 
 std::vector<std::vector<Continuation>> DraftRanker::rank(float* logits, int64_t n_rows,
                                                          std::span<const int32_t> frontier, const TokenTree& pool,
                                                          int32_t top_k, Sampler& sampler, CpuBackend& backend) {
-  ET_CHECK(n_rows == 1 || n_rows == static_cast<int64_t>(frontier.size()));
+  ET_CHECK(n_rows == 1 || n_rows == std::ssize(frontier));
   check_finite(logits, n_rows);
   top_k = std::clamp(top_k, 0, kMostContinuations);
+  if (sampler.adjusts()) {
+    adjusted_.resize(frontier.size() * static_cast<size_t>(n_draft_));
+    for (size_t i = 0; i < frontier.size(); ++i) {
+      const float* row = logits + (n_rows == 1 ? 0 : static_cast<int64_t>(i)) * n_draft_;
+      adjust(row, frontier[i], pool, sampler, adjusted_.data() + static_cast<int64_t>(i) * n_draft_);
+    }
+    logits = adjusted_.data();
+    n_rows = std::ssize(frontier);
+  }
+  const int64_t stride = n_rows == 1 ? 0 : n_draft_;
+  if (!sampler.greedy()) return coupled(logits, stride, frontier, pool, top_k, sampler, backend);
   std::vector<std::vector<Continuation>> lists(frontier.size());
-  if (sampler.greedy() && !sampler.adjusts()) {
-    backend.pool().parallel_for(n_rows, [&](int64_t r) {
-      lists[static_cast<size_t>(r)] = most_probable(logits + r * n_draft_, top_k, backend.kernels());
-    });
-    for (size_t i = static_cast<size_t>(n_rows); i < lists.size(); ++i) lists[i] = lists[0];
-    return lists;
-  }
-  for (size_t i = 0; i < frontier.size(); ++i) {
-    const float* row = logits + (n_rows == 1 ? 0 : static_cast<int64_t>(i)) * n_draft_;
-    lists[i] = coupled(row, frontier[i], pool, top_k, sampler);
-  }
-  pool_ = pool;
+  backend.pool().parallel_for(n_rows, [&](int64_t r) {
+    lists[static_cast<size_t>(r)] = most_probable(logits + r * n_draft_, top_k, backend.kernels());
+  });
+  for (size_t i = static_cast<size_t>(n_rows); i < lists.size(); ++i) lists[i] = lists[0];
   return lists;
 }
 

@@ -13,10 +13,11 @@
 
 namespace expertree {
 
-// At temperature 0 a continuation's probability is the drafter's own, its softmax. Above, drafts are coupled with the
-// target (METHODS: Daliri, Musco and Suresh 2024): the session's sampler ranks the draft logits, spread to the target's
-// ids, with the noise and the chain of stages that it will use on the target's logits at that position. The perturbed
-// scores then tell which token wins, and CouplingCalibration how surely.
+// A session's bias and penalties are applied to the draft logits, spread to the target's ids. At temperature 0 a
+// continuation's probability is then the drafter's own, its softmax. Above, drafts are coupled with the
+// target (METHODS: Daliri, Musco and Suresh 2024): the session's sampler ranks the draft logits with the noise and the
+// filters that it will use on the target's logits at that position. The perturbed scores then tell which token wins,
+// and CouplingCalibration how surely.
 class DraftRanker {
  public:
   // source: names the drafter's file in errors. target_ids: the target's id of each column of the logits; empty:
@@ -37,7 +38,8 @@ class DraftRanker {
     return target_ids_.empty() ? static_cast<int32_t>(column) : target_ids_[static_cast<size_t>(column)];
   }
   uint64_t memory_bytes() const {
-    return (target_ids_.size() + columns_.size()) * sizeof(int32_t) + spread_.size() * sizeof(float);
+    return (target_ids_.size() + columns_.size()) * sizeof(int32_t) +
+           (spread_.size() + adjusted_.size()) * sizeof(float);
   }
 
  private:
@@ -48,10 +50,14 @@ class DraftRanker {
   };
 
   void check_finite(const float* logits, int64_t n_rows) const;
+  void adjust(const float* logits, int32_t node, const TokenTree& pool, Sampler& sampler, float* adjusted);
   std::vector<Continuation> most_probable(float* logits, int32_t top_k, const KernelTable& kernels) const;
-  std::vector<Continuation> coupled(const float* logits, int32_t node, const TokenTree& pool, int32_t top_k,
-                                    Sampler& sampler);
-  int64_t rank_row(const float* logits, Sampler& sampler, std::span<RankedToken> out);
+  void rank_coupled(const float* logits, int64_t position, const Sampler& sampler, std::vector<Candidate>* likely,
+                    std::vector<RankedToken>* ranked) const;
+  std::vector<std::vector<Continuation>> coupled(const float* logits, int64_t stride, std::span<const int32_t> frontier,
+                                                 const TokenTree& pool, int32_t top_k, const Sampler& sampler,
+                                                 CpuBackend& backend);
+  int64_t n_columns() const { return std::ssize(columns_); }
   void learn(std::span<const int32_t> history);
 
   std::string source_;
@@ -60,9 +66,9 @@ class DraftRanker {
   int64_t n_draft_;
   int64_t n_vocab_;
   std::vector<float> spread_;  // [n_vocab] -inf but where a draft token is
+  std::vector<float> adjusted_;  // [nodes][n_draft], where the sampler adjusts logits
   std::vector<int32_t> history_;  // committed tokens of this draft, the root the last
-  std::vector<int32_t> path_;
-  std::vector<Candidate> likely_;
+  std::vector<std::vector<Candidate>> likely_;  // by node of the frontier: scratch
   std::vector<Ranked> ranked_;
   TokenTree pool_;  // of the last draft, as far as ranked_ needs it
   CouplingCalibration calibration_;
