@@ -18,7 +18,10 @@ from expertree import Model, _core  # noqa: E402
 from tiny_model import TinyModel  # noqa: E402
 
 LIBRARY = Path(_core.__file__).parent / "libexpertree_cuda_emulated.so"
-_TOKENS, _FEW, _MORE = 16, 2, 4
+_FEW, _MORE = 2, 4
+# Steps before those that are counted, and these. Graphs are made of calls that come again. A layer whose experts are
+# all on the device runs in two calls first and, when it is known what they take, as a part of one with its neighbours.
+_LAYER_BY_LAYER, _WHOLE = (5, 8), (24, 16)
 
 
 class Micros(Protocol):
@@ -59,31 +62,34 @@ class Calls:
     step: CallCount
 
 
-def count_calls(architecture: str) -> Calls:
-    """From tiny models of the architecture that differ in their number of layers, all on the device."""
+def count_calls(architecture: str, whole: bool) -> Calls:
+    """From tiny models of the architecture that differ in their number of layers, all on the device.
+
+    whole: layers run as such, where the architecture allows it.
+    """
     if not LIBRARY.exists():
         raise SystemExit("built without EXPERTREE_CUDA_EMULATED; `make test` builds with it")
     arch = "mixtral" if architecture == "llama" else architecture
-    few, more = (_of_a_token(arch, n_layers) for n_layers in (_FEW, _MORE))
+    few, more = (_of_a_token(arch, n_layers, *(_WHOLE if whole else _LAYER_BY_LAYER)) for n_layers in (_FEW, _MORE))
     layer = CallCount(*((b - a) / (_MORE - _FEW) for a, b in zip(few, more, strict=True)))
     rest = CallCount(*(a - _FEW * b for a, b in zip(few, vars(layer).values(), strict=True)))
     return Calls(layer, rest)
 
 
-def _of_a_token(arch: str, n_layers: int) -> list[float]:
+def _of_a_token(arch: str, n_layers: int, n_before: int, n_counted: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         path = TinyModel(arch=arch, format="Q8_0", n_layers=n_layers).write(Path(folder) / "tiny.gguf")
         model = Model(path, vram="all")
         session = model.session(temperature=0.0)
         session.prefill([1, 2, 3])
         model.load_experts()
-        for _ in range(_TOKENS):  # graphs are made of calls that come again
+        for _ in range(n_before):
             session.step()
         before = _counts()
-        for _ in range(_TOKENS):
+        for _ in range(n_counted):
             session.step()
         after = _counts()
-    return [(b - a) / _TOKENS for a, b in zip(before, after, strict=True)]
+    return [(b - a) / n_counted for a, b in zip(before, after, strict=True)]
 
 
 def _counts() -> list[int]:

@@ -61,6 +61,7 @@ VRAM = "tests/cuda/test_vram.py"
 VRAM_FAULTS = "tests/cuda/test_vram_faults.py"
 VRAM_ATTENTION = "tests/cuda/test_vram_attention.py"
 VRAM_BLOCKS = "tests/cuda/test_vram_blocks.py"
+VRAM_MIXTURES = "tests/cuda/test_vram_mixtures.py"
 VRAM_GRAPHS = "tests/cuda/test_vram_graphs.py"
 VRAM_DENSE = "tests/cuda/test_vram_dense.py"
 SAMPLER = "tests/unit/test_sampler.py"
@@ -327,7 +328,19 @@ FAULTS = [Fault(*row) for row in (
     ("device", "a round trip ends in logits though the last hidden states are wanted", "cpp/model/device_trip.cpp",
      "    if (piece.request().last_hidden) return false;\n", "", (VRAM_BLOCKS,)),
     ("device", "the last layer of a round trip is blamed for what the first one gave", "cpp/model/device_trip.cpp",
-     "bool is_sound = not_finite == 0;", "bool is_sound = true;", (VRAM_BLOCKS,)),
+     "bool is_sound = not_finite == 0 &&", "bool is_sound = true ||", (VRAM_BLOCKS,)),
+    ("device", "a layer counts as whole when one of its experts is gone", "cpp/experts/vram_tier.cpp",
+     "    --n_there_[static_cast<size_t>(evicted_layer)];\n", "", (VRAM_MIXTURES,)),
+    ("device", "where a layer's experts lie is said once and for all", "cpp/experts/vram_tier.cpp",
+     "    published_[static_cast<size_t>(evicted_layer)] = false;\n", "", (VRAM_MIXTURES,)),
+    ("device", "the scores of a round trip's routers are not looked at", "cpp/model/device_trip.cpp",
+     "if (run.mixture) std::memcpy(&not_finite,", "if (false) std::memcpy(&not_finite,", (VRAM_BLOCKS,)),
+    ("device", "what a round trip's routers chose is not counted", "cpp/model/device_trip.cpp",
+     "    if (run.mixture) note_mixture(chunk, i);\n", "", (VRAM_MIXTURES,)),
+    ("device", "MoE-Spec's budget of experts does not keep layers from a round trip", "cpp/model/device_trip.cpp",
+     "  if (std::ranges::any_of(chunk.pieces, is_cut)) return false;\n", "", (VRAM_MIXTURES,)),
+    ("device", "shared experts are left out of a round trip", "cuda/runtime/cuda_block.cpp",
+     ".beside = has_shared ? attention_.added : nullptr,", ".beside = nullptr,", (VRAM_MIXTURES,)),
     ("device", "layers with a window are turned as the others", "cuda/runtime/cuda_attention.cpp",
      "layer.windowed ? tables_.windowed : tables_.angles", "tables_.angles", (VRAM_ATTENTION,)),
     ("device", "the head reads rows without their norm", "cuda/runtime/cuda_head.cpp",

@@ -41,6 +41,7 @@ class Assumptions:
     copy_us: float = 5.0
     wait_us: float = 10.0
     host_us: float = 20.0
+    note_us: float = 5.0
     host_gb_per_s: float = 40.0
     context: float = 2048.0
     row_us: float = 10.0
@@ -57,6 +58,7 @@ SOURCES = {
     "copy_us": "what a copy of a few KB takes in its stream or graph; assumed",
     "wait_us": "from the end of work on the device until the host goes on; assumed",
     "host_us": "a layer's share of the CPU: norms, router, grouping rows, summing; assumed",
+    "note_us": "the same of a layer that runs as a whole: its keys and values, and what was chosen; assumed",
     "host_gb_per_s": "at which the CPU runs experts from its memory: half of two channels of DDR5-5600 (89.6), or "
     "four fifths of DDR4-3200 (51.2)",
     "context": "tokens whose keys and values a step reads, f32",
@@ -85,6 +87,26 @@ CARDS = (
     Card(16, "RTX 4070 Ti SUPER", 256, 21),
     Card(24, "RTX 4090", 384, 21),
 )
+
+
+@dataclass(frozen=True)
+class LayerCalls:
+    """layer_by_layer: with experts missing. whole: with all of them on the card."""
+
+    layer_by_layer: Calls
+    whole: Calls
+
+    def layer_us(self, whole: bool, n_layers: int, a: Assumptions) -> float:
+        """A layer's share of a step, beside reading weights."""
+        calls = self.whole if whole else self.layer_by_layer
+        return (
+            calls.step.micros(a) / n_layers
+            + calls.layer.micros(a)
+            + (a.note_us if self.is_one_call(whole) else a.host_us)
+        )
+
+    def is_one_call(self, whole: bool) -> bool:
+        return whole and self.whole != self.layer_by_layer
 
 
 class CardModel:
@@ -130,9 +152,8 @@ class CardModel:
         return sum(part.size_bytes for part in placed if part.place == "GPU" and part.what.startswith("experts"))
 
 
-def machine_of(model: CardModel, card: Card, calls: Calls, link: float, a: Assumptions) -> Machine:
+def machine_of(model: CardModel, card: Card, calls: LayerCalls, link: float, a: Assumptions) -> Machine:
     """The card as `expertree replay` takes it, for steps of one row."""
-    per_step = calls.step.micros(a) + len(model.layers) * (calls.layer.micros(a) + a.host_us)
     budget = model.expert_budget(card)
     whole = budget >= sum(layer.n_experts * layer.file_bytes for layer in model.layers)
     return Machine(
@@ -140,7 +161,7 @@ def machine_of(model: CardModel, card: Card, calls: Calls, link: float, a: Assum
         "all" if whole else str(budget),
         run=card.gb_per_s(a),
         link=link,
-        layer_us=per_step / len(model.layers),
+        layer_us=calls.layer_us(whole, len(model.layers), a),
         row_us=0.0,
         expert_row_us=0.0,
     )
@@ -180,7 +201,7 @@ def routing_trace(path: Path, model: CardModel) -> SpeculationTrace:
     )
 
 
-def routing_rows(trace: SpeculationTrace, model: CardModel, calls: Calls, a: Assumptions) -> list[str]:
+def routing_rows(trace: SpeculationTrace, model: CardModel, calls: LayerCalls, a: Assumptions) -> list[str]:
     replayer, rows = Replayer(trace), []
     for card in CARDS:
         cells = []
@@ -199,7 +220,7 @@ def routing_rows(trace: SpeculationTrace, model: CardModel, calls: Calls, a: Ass
     return rows
 
 
-def speculation_rows(trace: SpeculationTrace, model: CardModel, calls: Calls, a: Assumptions) -> list[str]:
+def speculation_rows(trace: SpeculationTrace, model: CardModel, calls: LayerCalls, a: Assumptions) -> list[str]:
     trace, rows = replace(trace, other_bytes=model.other_bytes), []
     replayer = Replayer(trace)
     settings = chosen_settings(["residency"], comparison_settings(trace.n_experts, trace.n_used, "small"))
@@ -254,19 +275,21 @@ def head(arguments: list[str], a: Assumptions) -> list[str]:
     return [*lines, "", f"Links, GB/s of a copy of some MB, sixteen lanes: {links}. Cards with eight lanes get half."]
 
 
-def model_lines(model: CardModel, calls: Calls, a: Assumptions) -> list[str]:
+def model_lines(model: CardModel, calls: LayerCalls, a: Assumptions) -> list[str]:
     lines = ["", f"## {model.path.name}", "", "| kernel | reads | MB per token |", "| --- | --- | ---: |"]
     for (kernel, what), size in model.kernel_bytes.items():
         lines.append(f"| {kernel} | {what} | {size * 1e-6:.1f} |")
-    layer, n = calls.layer, len(model.layers)
-    total = calls.step.micros(a) + n * (layer.micros(a) + a.host_us)
-    return [
-        *lines,
-        "",
-        f"A layer is {layer.graphs:g} graphs of {layer.nodes:g} kernels in all, {layer.launches:g} launches beside "
-        f"them, {layer.copies:g} copies and {layer.waits:g} waits; {n} layers and the head take {total * 1e-3:.2f} ms "
-        "per token beside reading weights.",
-    ]
+    n = len(model.layers)
+    for whole, when in ((False, "With experts missing"), (True, "With all on the card")):
+        layer = (calls.whole if whole else calls.layer_by_layer).layer
+        total = n * calls.layer_us(whole, n, a)
+        lines += [
+            "",
+            f"{when} a layer is {layer.graphs:g} graphs of {layer.nodes:g} kernels in all, {layer.launches:g} launches "
+            f"beside them, {layer.copies:g} copies and {layer.waits:g} waits; {n} layers and the head take "
+            f"{total * 1e-3:.2f} ms per token beside reading weights.",
+        ]
+    return lines
 
 
 ROUTING_HEAD = [
@@ -303,7 +326,7 @@ def main() -> int:
     for text in [*options.routing, *options.speculation]:
         path, _, trace_path = text.partition(":")
         model = CardModel(Path(path), a)
-        calls = count_calls(model.about.architecture or "")
+        calls = LayerCalls(*(count_calls(model.about.architecture or "", whole) for whole in (False, True)))
         lines += model_lines(model, calls, a)
         if text in options.routing:
             lines += ROUTING_HEAD + routing_rows(routing_trace(Path(trace_path), model), model, calls, a)

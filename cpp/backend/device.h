@@ -80,6 +80,9 @@ class DeviceExperts {
   virtual std::byte* stage(int32_t layer) = 0;
   // Begins to copy what was staged into a slot.
   virtual void copy(int32_t slot, int32_t layer) = 0;
+  // All experts of a layer lie in these slots, [n_experts], for mixtures in calls of blocks (device_dense.h). Waits for
+  // their copies. Holds until one of the slots is copied into.
+  virtual void publish(int32_t layer, std::span<const int32_t> slots) = 0;
   // Copies have been begun that have not ended.
   virtual bool is_link_busy() = 0;
 
@@ -121,7 +124,7 @@ class Device {
 
 // What such a library exports, under the name kDeviceEntryName: the device, to be deleted by the caller; nullptr when
 // there is none, with why[0 .. why_size) saying what is missing. Libraries made for another abi return nullptr.
-constexpr uint32_t kDeviceAbi = 6;
+constexpr uint32_t kDeviceAbi = 7;
 constexpr const char* kDeviceEntryName = "expertree_open_device";
 using DeviceEntry = Device* (*)(uint32_t abi, char* why, size_t why_size);
 

@@ -31,11 +31,18 @@ struct DeviceRouter {
   float weights_scale = 1.0f;
 };
 
+// A layer's experts behind its router, and what runs beside them, where all of them are there (DeviceExperts::publish).
+struct DeviceMixture {
+  int32_t layer = -1;  // in DeviceExpertsPlan; -1: a call of blocks cannot run them
+  int32_t gate = -1, up = -1, down = -1;  // in DeviceDensePlan, of what is beside them; -1: nothing
+  float scale = 1.0f;  // of the sum of all
+};
+
 // Outputs of a call with blocks begin with that many floats. The first is an int32: not 0 when the residual stream held
-// what is not a finite number behind a block with a feed-forward part.
+// what is not a finite number behind a block with a feed-forward part or a mixture.
 constexpr int64_t kDeviceCallHead = 4;
 
-// Where a block's outputs lie, in floats from its first: each [n_rows][..]. Ids are int32 in the place of floats.
+// Where a block's outputs lie, in floats from its first, each from a multiple of 16 bytes on: [n_rows][..]. Ids are int32 in the place of floats.
 struct DeviceBlockOutputs {
   int64_t normed;  // [n_embd], what the feed-forward part reads; not where the device has that
   int64_t keys;  // [k_width], before they were rounded into their cells
@@ -59,11 +66,13 @@ struct DeviceBlock {
   DeviceNorm feed_forward_norm;
   int32_t gate = -1, up = -1, down = -1;  // -1: the feed-forward part is not the device's
   const float* post_feed_forward_norm = nullptr;  // [n_embd] or none
-  float output_scale = 1.0f;  // of the residual stream behind the feed-forward part
+  float output_scale = 1.0f;  // of the residual stream behind the feed-forward part or the mixture
   DeviceRouter router;
+  DeviceMixture mixture;
 
   bool has_feed_forward() const { return down >= 0; }
   bool has_router() const { return router.matrix >= 0; }
+  bool has_mixture() const { return mixture.layer >= 0; }
   DeviceBlockOutputs outputs(int64_t n_rows) const;
 
   struct Vector {
@@ -78,7 +87,7 @@ inline DeviceBlockOutputs DeviceBlock::outputs(int64_t n_rows) const {
   int64_t at = 0;
   const auto take = [&](int64_t n) {
     const int64_t place = at;
-    at += n;
+    at += (n + 3) / 4 * 4;
     return place;
   };
   const int64_t n_experts = has_router() ? router.n_experts : 0, n_used = has_router() ? router.n_used : 0;

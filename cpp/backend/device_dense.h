@@ -50,6 +50,8 @@ struct DeviceDensePlan {
   int64_t max_tails = 0;  // of a call
 };
 
+class DeviceExperts;
+
 // A call is begun, told what it is to do, run, and waited for. The device does what it was told in order. Outputs follow one
 // another; what is [n_rows][..] of them has room for rows_with_room(n_rows) rows.
 class DeviceDense {
@@ -57,6 +59,8 @@ class DeviceDense {
   // Waits for what is under way.
   virtual ~DeviceDense() = default;
 
+  // Whose mixtures are meant; they outlive this.
+  virtual void use_experts(DeviceExperts& experts) = 0;
   // Copies a matrix's rows, in the file's layout, to the device and waits for it.
   virtual void load(int32_t matrix, const std::byte* rows) = 0;
 
@@ -71,6 +75,9 @@ class DeviceDense {
   // after the other, then either of the other two. The outputs: kDeviceCallHead where there are blocks,
   // DeviceBlock::outputs() of each, the residual stream as they leave it [n_rows][n_embd], DeviceHead::outputs().
   virtual void block(int32_t block) = 0;
+  // What experts and what is beside them add behind a block with a mixture, which was the last thing that the call was
+  // told of. All experts of the layer are published.
+  virtual void mixture(int32_t block) = 0;
   virtual void residual() = 0;
   // The best k logits of each row; k: at most kMostBest, and the head's rows.
   virtual void best(int32_t k) = 0;

@@ -24,7 +24,8 @@ struct SessionOutcome {
 // requests: one for each session. max_rows: of the pass; at least one for each session, whose last token is run in any
 // case. Each session gets the tokens that it would get alone. Throws kInvalidRequest, before anything is done, for no
 // sessions or too many, the same one twice, one that is busy, sessions of different models, and a budget of rows that is
-// too small; and what an interrupt check throws, when every session is as it was.
+// too small; and what an interrupt check throws between layers, when every session is as it was. While a session drafts,
+// that is its error.
 std::vector<SessionOutcome> step_together(std::span<Session* const> sessions, std::span<const StepRequest> requests,
                                           int64_t max_rows);
 

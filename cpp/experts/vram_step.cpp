@@ -67,6 +67,12 @@ void VramStep::run(const float* inputs, int64_t n_inputs, std::span<const Device
   for (const DeviceRows& rows : experts) n_pairs_ += rows.n;
 }
 
+void VramStep::ran_whole(int64_t n_rows) {
+  tier_.pager_.record_device_run(std::ssize(hits_), n_rows);
+  const std::lock_guard<std::mutex> lock(tier_.stats_mutex_);
+  tier_.stats_.n_runs += std::ssize(hits_);
+}
+
 const float* VramStep::wait() {
   const int64_t start = now_us();
   const float* outputs = tier_.guarded([&] { return tier_.experts_->wait(); });

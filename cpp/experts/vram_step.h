@@ -30,6 +30,8 @@ class VramStep {
   void run(const float* inputs, int64_t n_inputs, std::span<const DeviceRows> experts);
   bool has_room(int64_t n_rows) const { return n_pairs_ + n_rows <= tier_.max_pairs(); }
   int32_t slot_of(int32_t expert) const { return tier_.cache_.find(tier_.cache_.key(layer_, expert)); }
+  // All hits have run on so many rows together, in a call of blocks.
+  void ran_whole(int64_t n_rows);
   // The outputs of what was run, in order, [n_pairs][n_embd], and there until the next run().
   const float* wait();
 

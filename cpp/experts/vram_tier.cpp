@@ -28,7 +28,9 @@ VramTier::VramTier(ExpertPager& pager, std::shared_ptr<Device> device, VramPlan 
       pager_options_(pager_options),
       copy_(std::move(copy)),
       cache_(make_cache()),
-      stage_bytes_per_second_(kUsualStaging) {
+      stage_bytes_per_second_(kUsualStaging),
+      n_there_(plan_.device.layers.size(), 0),
+      published_(plan_.device.layers.size(), false) {
   experts_ = device_->make_experts(plan_.device);
   stats_.fixed_bytes = plan_.fixed_bytes;
   stats_.n_slots = cache_.n_slots();
@@ -50,7 +52,20 @@ ExpertCache VramTier::make_cache() const {
   return ExpertCache(std::move(shape), std::move(policies));
 }
 
+bool VramTier::may_run_whole(int32_t layer) {
+  const auto l = static_cast<size_t>(layer);
+  const int32_t n_experts = plan_.device.layers[l].n_experts;
+  if (is_lost() || n_steps_ < options_.measured_steps || n_experts == 0 || n_there_[l] < n_experts) return false;
+  if (published_[l]) return true;
+  std::vector<int32_t> slots;
+  for (int32_t e = 0; e < n_experts; ++e) slots.push_back(cache_.find(cache_.key(layer, e)));
+  guarded([&] { experts_->publish(layer, slots); });
+  published_[l] = true;
+  return true;
+}
+
 void VramTier::begin_step() {
+  ++n_steps_;
   cache_.begin_step();
   const double link = costs_.link_bytes_per_second;
   costs_ = pager_.costs();
@@ -126,10 +141,13 @@ int32_t VramTier::bring(int32_t layer, int32_t expert, FillReason reason) {
   if (taken.evicted >= 0) {
     const int32_t evicted_layer = cache_.layer_of(taken.evicted);
     pager_.set_on_device(evicted_layer, taken.evicted - cache_.key(evicted_layer, 0), false);
+    --n_there_[static_cast<size_t>(evicted_layer)];
+    published_[static_cast<size_t>(evicted_layer)] = false;
   }
   guarded([&] { copy_into(taken.slot, layer, expert); });
   cache_.filled(taken.slot);
   pager_.set_on_device(layer, expert, true);
+  ++n_there_[static_cast<size_t>(layer)];
   const std::lock_guard<std::mutex> lock(stats_mutex_);
   stats_.n_evictions = cache_.n_evictions();
   if (taken.evicted < 0) ++stats_.n_resident;
@@ -156,6 +174,8 @@ void VramTier::drop_all(bool is_lost) noexcept {
     pager_.set_on_device(layer, key - cache_.key(layer, 0), false);
   }
   cache_.clear();
+  n_there_.assign(n_there_.size(), 0);
+  published_.assign(published_.size(), false);
   ++generation_;
   const std::lock_guard<std::mutex> lock(stats_mutex_);
   stats_.n_resident = 0;

@@ -46,6 +46,9 @@ class VramTier {
   VramTier& operator=(const VramTier&) = delete;
 
   int64_t max_pairs() const { return plan_.device.max_pairs; }
+  DeviceExperts& device_experts() { return *experts_; }
+  // Whether a call of blocks may run the layer's experts: all are there, and published.
+  bool may_run_whole(int32_t layer);
   // As ExpertPager::count.
   void count(int32_t layer, std::span<const int32_t> experts, int64_t n_rows) { cache_.count(layer, experts, n_rows); }
   // Copies hot experts into free slots; `check_stop` may throw.
@@ -94,6 +97,9 @@ class VramTier {
   double stage_bytes_per_second_;
   RunCostFit run_cost_;
   int32_t last_layer_ = -1;
+  int64_t n_steps_ = 0;
+  std::vector<int32_t> n_there_;  // experts, by layer
+  std::vector<bool> published_;  // by layer
   int64_t generation_ = 0;  // grows when all is forgotten
   int64_t offer_bytes_left_ = 0;
   uint64_t n_shuffled_ = 0;

@@ -36,6 +36,21 @@ DeviceRouter router_of(const MoeParameters& moe, const MoeWeights& w, int32_t ma
   return router;
 }
 
+DeviceMixture mixture_of(const MoeParameters& moe, const MoeWeights& w, int32_t shared) {
+  const bool has_norms = !w.norm.empty() || !w.beside_norm.empty() || !w.sum_norm.empty();
+  const bool lacks_shared = moe.shared != SharedExpert::kNone && shared < 0;
+  if (has_norms || lacks_shared || moe.shared == SharedExpert::kSigmoidGate || moe.dense_beside || moe.weighs_input) {
+    return {};
+  }
+  DeviceMixture mixture{static_cast<int32_t>(w.moe_layer)};
+  mixture.scale = static_cast<float>(moe.sum_scale);
+  if (moe.shared == SharedExpert::kNone) return mixture;
+  mixture.gate = shared;
+  mixture.up = shared + 1;
+  mixture.down = shared + 2;
+  return mixture;
+}
+
 }  // namespace
 
 DeviceMatrix router_matrix(const MoeWeights& w) {
@@ -63,10 +78,15 @@ DeviceBlock device_block(const HyperParameters& h, const LayerWeights& w, int64_
     block.gate = first.feed_forward;
     block.up = first.feed_forward + 1;
     block.down = first.feed_forward + 2;
+  }
+  if (first.router >= 0) {
+    block.router = router_of(h.moe, w.moe, first.router);
+    block.mixture = mixture_of(h.moe, w.moe, first.shared);
+  }
+  if (block.has_feed_forward() || block.has_mixture()) {
     block.post_feed_forward_norm = data_or_null(w.post_feed_forward_norm);
     if (!w.output_scale.empty()) block.output_scale = w.output_scale[0];
   }
-  if (first.router >= 0) block.router = router_of(h.moe, w.moe, first.router);
   return block;
 }
 

@@ -13,6 +13,7 @@ namespace expertree {
 struct BlockMatrices {
   int32_t attention;
   int32_t feed_forward = -1;
+  int32_t shared = -1;  // experts
   int32_t router = -1;
 };
 

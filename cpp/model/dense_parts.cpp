@@ -167,6 +167,7 @@ DensePlan place_parts(const Device& device, const DenseModel& model, std::span<c
     if (parts[p].kind == Kind::kAttention) matrices[layer].attention = plan.first[p];
     const bool has_experts = model.weights.layers[layer].moe.moe_layer >= 0;
     if (parts[p].kind == Kind::kFeedForward && !has_experts) matrices[layer].feed_forward = plan.first[p];
+    if (parts[p].kind == Kind::kSharedExpert) matrices[layer].shared = plan.first[p];
   }
   for (size_t layer = 0; layer < n_layers; ++layer) {
     const auto number = static_cast<int64_t>(layer);

@@ -10,12 +10,8 @@ namespace expertree {
 void Forward::mixture_with_device(const Chunk& chunk, int64_t layer, std::span<const int32_t> used) {
   const MoeWeights& w = weights(layer).moe;
   const auto moe_layer = static_cast<int32_t>(w.moe_layer);
-  std::vector<int64_t> n_rows;
-  for (const int32_t e : used) {
-    n_rows.push_back(group_begin_[static_cast<size_t>(e) + 1] - group_begin_[static_cast<size_t>(e)]);
-  }
   on_device_.clear();
-  VramStep step(*m_.vram_, moe_layer, used, n_rows);
+  VramStep step(*m_.vram_, moe_layer, used, rows_of(used));
   ExpertLease lease = ask_for_experts(chunk, layer, used, step.hits());
   Activations& inputs = expert_inputs(chunk, w);
   run_on_device(step, inputs, step.hits());
@@ -34,6 +30,14 @@ void Forward::mixture_with_device(const Chunk& chunk, int64_t layer, std::span<c
   }
   end_beside(chunk, layer);
   gather_from_device(step);
+}
+
+// What others learn of a mixture that a trip has run as a whole.
+void Forward::note_mixture(const Chunk& chunk, int64_t layer) {
+  const std::vector<int32_t> used = find_experts(chunk, layer);
+  VramStep step(*m_.vram_, static_cast<int32_t>(weights(layer).moe.moe_layer), used, rows_of(used));
+  ask_for_experts(chunk, layer, used, step.hits());
+  step.ran_whole(chunk.n * h_.moe.n_used);
 }
 
 // Begins to run experts that are on the device.

@@ -8,7 +8,7 @@ void Forward::feed_forward_part(const Chunk& chunk, int64_t layer) {
   const LayerWeights& w = weights(layer);
   const bool has_experts = w.moe.moe_layer >= 0;
   const ZoneScope zone(chunk.timeline, has_experts ? Zone::kExperts : Zone::kDense, layer);
-  if (block_ != nullptr && block_->has_feed_forward()) return;
+  if (is_layer_done_) return;
   if (block_ == nullptr) {
     normed_.reset(chunk.n, h_.n_embd);
     norm(residual_.data(), w.ffn_norm, w.ffn_norm_bias, &normed_);

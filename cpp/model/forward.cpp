@@ -159,6 +159,7 @@ void Forward::run_chunk(const Chunk& all_rows) {
 int64_t Forward::mix(const Chunk& chunk, int64_t layer, bool silent) {
   const ZoneScope zone(chunk.timeline, Zone::kAttention, layer);
   block_ = nullptr;
+  is_layer_done_ = false;
   if (const int64_t last = trip_to_device(chunk, layer, silent); last >= 0) return last;
   const Mixer mixer = h_.layer(layer).mixer;
   if (mixer == Mixer::kAttention) {

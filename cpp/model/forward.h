@@ -87,9 +87,13 @@ class Forward {
   DeviceAttentionRows rows_for_device(const Chunk& chunk);
   int64_t end_of_trip(const Chunk& chunk, int64_t layer, bool silent) const;
   static bool is_tapped(const Chunk& chunk, int64_t layer);
+  bool mixes_there(const Chunk& chunk, int64_t layer) const;
+  bool ends_there(const Chunk& chunk, int64_t layer) const;
   bool ends_in_logits(const Chunk& chunk, int64_t first) const;
   int64_t trip_to_device(const Chunk& chunk, int64_t layer, bool silent);
+  bool are_routers_sound(std::span<const float> outputs, int64_t room) const;
   void take_block(const Chunk& chunk, int64_t layer, const float* outputs);
+  void note_mixture(const Chunk& chunk, int64_t layer);
   void gather_cells(const Chunk& chunk, int64_t layer);
   void scatter_cells(const Chunk& chunk, int64_t layer, const float* keys, const float* values);
   void leave_keys_values(const Chunk& chunk, int64_t layer, Queries queries);
@@ -109,6 +113,8 @@ class Forward {
   void feed_forward(const FeedForwardWeights& w, int64_t n_ff);
   void gated_unit(int64_t n_rows, int64_t n_ff);
   void mixture(const Chunk& chunk, int64_t layer);
+  std::vector<int32_t> find_experts(const Chunk& chunk, int64_t layer);
+  std::vector<int64_t> rows_of(std::span<const int32_t> experts) const;
   void ask_router(const MoeWeights& w, Activations& x, std::vector<float>* scores);
   void router_scores(const Chunk& chunk, int64_t layer);
   void read_router_input(int64_t n, const LayerWeights& w, Activations* y) const;
@@ -166,8 +172,9 @@ class Forward {
   AttentionRows device_rows_;
   bool use_device_rows_ = false, has_sent_rows_ = false;  // attention may run on a device; it knows the chunk's rows
   bool has_logits_ = false, one_by_one_ = false;  // a trip ended in logits; something is wrong with the rows
-  std::vector<int32_t> trip_blocks_;
+  std::vector<BlockRun> trip_;
   const DeviceBlock* block_ = nullptr;  // what a device has run of the layer; nullptr: nothing as a whole
+  bool is_layer_done_ = false;  // all of it
   std::vector<int32_t> first_seen_;  // [n]
   std::vector<float> query_scales_, shared_gate_;  // [n]
   std::vector<CellFill> fills_;      // cells that the device lacks, one entry a piece

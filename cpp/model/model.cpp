@@ -62,8 +62,13 @@ PagerOptions pager_options(const Model& model, const ModelOptions& options) {
 
 }  // namespace
 
-Model::Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types)
-    : path_(std::move(path)), cache_types_(cache_types), backend_(std::move(backend)), products_(*backend_) {}
+Model::Model(std::string path, std::shared_ptr<const GgufReader> file, std::shared_ptr<CpuBackend> backend,
+             CacheTypes cache_types)
+    : path_(std::move(path)),
+      file_(std::move(file)),
+      cache_types_(cache_types),
+      backend_(std::move(backend)),
+      products_(*backend_) {}
 
 Model::~Model() = default;
 
@@ -79,8 +84,8 @@ void Model::set_parts(ModelParts parts) {
   arena_ = std::move(parts.arena);
 }
 
-void Model::start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts) {
-  if (!weights_.experts.empty()) experts_ = std::make_unique<ExpertPager>(weights_.experts, reader, experts);
+void Model::start(const PagerOptions& experts) {
+  if (!weights_.experts.empty()) experts_ = std::make_unique<ExpertPager>(weights_.experts, file_, experts);
   const ModelWeights& w = weights_;
   rope_ = std::make_unique<Rope>(h_, w.rope_factors);
   if (!w.rope_factors_long.empty()) rope_long_ = std::make_unique<Rope>(h_, w.rope_factors_long);
@@ -91,14 +96,14 @@ void Model::start(const std::shared_ptr<const GgufReader>& reader, const PagerOp
 std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& options, const LoadProgress& progress) {
   auto backend =
       std::make_shared<CpuBackend>(kernels_for(options.isa), thread_count(options.n_threads), options.activations);
-  std::shared_ptr<Model> model(new Model(path, std::move(backend), options.cache_types));
-  const auto reader = std::make_shared<const GgufReader>(path, options.open);
+  auto file = std::make_shared<const GgufReader>(path, options.open);
+  std::shared_ptr<Model> model(new Model(path, std::move(file), std::move(backend), options.cache_types));
   if (options.experts.policy != "auto") find_policy(options.experts.policy);  // of a dense model, too
   ModelParts parts;
-  parts.h = read_hyperparameters(*reader);
-  parts.weights = load_weights(*reader, parts.h, &parts.arena, progress);
+  parts.h = read_hyperparameters(model->file());
+  parts.weights = load_weights(model->file(), parts.h, &parts.arena, progress);
   model->set_parts(std::move(parts));
-  model->start(reader, pager_options(*model, options));
+  model->start(pager_options(*model, options));
   // All has been read: what is left to do can still be stopped.
   const auto check_stop = [&] {
     if (progress) progress(model->weight_bytes(), model->weight_bytes());
@@ -108,11 +113,10 @@ std::shared_ptr<Model> Model::load(const std::string& path, const ModelOptions& 
   return model;
 }
 
-std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts,
-                                         std::shared_ptr<const GgufReader> reader) {
-  std::shared_ptr<Model> model(new Model(host.path_, host.backend_, host.cache_types_));
+std::shared_ptr<Model> Model::from_parts(const Model& host, ModelParts parts) {
+  std::shared_ptr<Model> model(new Model(host.path_, host.file_, host.backend_, host.cache_types_));
   model->set_parts(std::move(parts));
-  model->start(reader, {});
+  model->start({});
   return model;
 }
 

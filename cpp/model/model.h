@@ -91,25 +91,19 @@ struct SequencePass {
 
 class Forward;
 
-// What a model consists of.
-struct ModelParts {
-  HyperParameters h;
-  ModelWeights weights;
-  PageBuffer arena;  // that the weights lie in
-};
-
 class Model {
  public:
   // Throws Error for everything a file or machine can have wrong.
   static std::shared_ptr<Model> load(const std::string& path, const ModelOptions& options,
                                      const LoadProgress& progress);
-  // A further model that runs on `host`'s threads: whoever runs it holds host's lock_backend(). The experts, all of which
-  // it keeps, are of the reader's file.
-  static std::shared_ptr<Model> from_parts(const Model& host, ModelParts parts,
-                                           std::shared_ptr<const GgufReader> reader);
+  // A further model of parts of host's file, that runs on its threads: whoever runs it holds host's lock_backend(). It
+  // keeps all of its experts.
+  static std::shared_ptr<Model> from_parts(const Model& host, ModelParts parts);
   ~Model();
 
   const std::string& path() const { return path_; }
+  // Stays open: later the path may lead elsewhere, or nowhere.
+  const GgufReader& file() const { return *file_; }
   const HyperParameters& hyperparameters() const { return h_; }
   const ModelWeights& weights() const { return weights_; }
   // Of sessions that ask for none: the model's own, at most 4096, and where longer contexts turn by other rotary
@@ -161,10 +155,11 @@ class Model {
 
  private:
   friend class Forward;
-  Model(std::string path, std::shared_ptr<CpuBackend> backend, CacheTypes cache_types);
+  Model(std::string path, std::shared_ptr<const GgufReader> file, std::shared_ptr<CpuBackend> backend,
+        CacheTypes cache_types);
   // Takes the parts, but for the experts.
   void set_parts(ModelParts parts);
-  void start(const std::shared_ptr<const GgufReader>& reader, const PagerOptions& experts);
+  void start(const PagerOptions& experts);
   // n_ctx: of the session whose keys and values a device is to hold.
   void open_vram(const VramOptions& options, const PagerOptions& experts, int64_t n_ctx,
                  const std::function<void()>& check_stop);
@@ -174,6 +169,7 @@ class Model {
   void share_loss() noexcept;
 
   std::string path_;
+  std::shared_ptr<const GgufReader> file_;
   CacheTypes cache_types_;
   HyperParameters h_;
   ModelWeights weights_;

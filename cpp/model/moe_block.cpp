@@ -13,18 +13,8 @@ namespace expertree {
 // A slot is (row, rank): its number is row * n_used + rank.
 void Forward::mixture(const Chunk& chunk, int64_t layer) {
   const MoeWeights& w = weights(layer).moe;
-  {
-    const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
-    route(chunk, layer);
-    group_by_expert(chunk);
-    record_routing(chunk, w.moe_layer);
-    count_uses(chunk, w.moe_layer);
-  }
+  const std::vector<int32_t> used = find_experts(chunk, layer);
   fit(&outputs_, static_cast<size_t>(chunk.n * h_.moe.n_used * h_.n_embd));
-  std::vector<int32_t> used;
-  for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
-    if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
-  }
   if (m_.vram_ != nullptr) {
     mixture_with_device(chunk, layer, used);
   } else {
@@ -38,6 +28,29 @@ void Forward::mixture(const Chunk& chunk, int64_t layer) {
     end_beside(chunk, layer);
   }
   sum_experts(chunk, w);
+}
+
+// Each once.
+std::vector<int32_t> Forward::find_experts(const Chunk& chunk, int64_t layer) {
+  const int64_t moe_layer = weights(layer).moe.moe_layer;
+  const ZoneScope zone(chunk.timeline, Zone::kRouter, layer);
+  route(chunk, layer);
+  group_by_expert(chunk);
+  record_routing(chunk, moe_layer);
+  count_uses(chunk, moe_layer);
+  std::vector<int32_t> used;
+  for (int32_t e = 0; e < h_.moe.n_experts; ++e) {
+    if (group_begin_[static_cast<size_t>(e) + 1] > group_begin_[static_cast<size_t>(e)]) used.push_back(e);
+  }
+  return used;
+}
+
+std::vector<int64_t> Forward::rows_of(std::span<const int32_t> experts) const {
+  std::vector<int64_t> n_rows;
+  for (const int32_t e : experts) {
+    n_rows.push_back(group_begin_[static_cast<size_t>(e) + 1] - group_begin_[static_cast<size_t>(e)]);
+  }
+  return n_rows;
 }
 
 void Forward::record_routing(const Chunk& chunk, int64_t moe_layer) const {

@@ -118,7 +118,9 @@ void Model::make_vram(const VramOptions& options, const PagerOptions& experts, i
       if (choice.experts.bytes > 0) {
         tier = std::make_unique<VramTier>(*experts_, device, choice.experts, options, experts, copy);
       }
-      if (choice.dense.bytes > 0) products_.place(*device, choice.dense, parts, check_stop);
+      if (choice.dense.bytes > 0) {
+        products_.place(*device, choice.dense, parts, tier != nullptr ? &tier->device_experts() : nullptr, check_stop);
+      }
       vram_ = std::move(tier);
       device_use_ = {info,
                      choice.bytes(),

@@ -8,9 +8,10 @@
 
 namespace expertree {
 
-void Products::place(Device& device, const DensePlan& plan, std::span<const DensePart> parts,
+void Products::place(Device& device, const DensePlan& plan, std::span<const DensePart> parts, DeviceExperts* experts,
                      const std::function<void()>& check_stop) {
   std::unique_ptr<DeviceDense> dense = device.make_dense(plan.device);
+  if (experts != nullptr) dense->use_experts(*experts);
   std::unordered_map<const std::byte*, Placed> placed;
   for (size_t p = 0; p < parts.size(); ++p) {
     for (size_t m = 0; plan.first[p] >= 0 && m < parts[p].matrices.size(); ++m) {
@@ -119,15 +120,17 @@ int32_t Products::block_of(int64_t layer) const {
   return block_of_layer_[static_cast<size_t>(layer)];
 }
 
-const float* Products::run_blocks(std::span<const int32_t> blocks, const float* residual, int64_t n,
+const float* Products::run_blocks(std::span<const BlockRun> blocks, const float* residual, int64_t n,
                                   const DeviceAttentionRows* rows,
                                   const std::function<std::span<const CellFill>(size_t)>& fills, int32_t n_best) {
   guarded([&] {
-    dense_->begin(residual, n, block(blocks.front()).n_embd);
+    dense_->begin(residual, n, block(blocks.front().block).n_embd);
     if (rows != nullptr) dense_->set_rows(*rows);
     for (size_t i = 0; i < blocks.size(); ++i) {
-      for (const CellFill& fill : fills(i)) dense_->put_cells(blocks[i], fill.cell, fill.n, fill.keys, fill.values);
-      dense_->block(blocks[i]);
+      const int32_t number = blocks[i].block;
+      for (const CellFill& fill : fills(i)) dense_->put_cells(number, fill.cell, fill.n, fill.keys, fill.values);
+      dense_->block(number);
+      if (blocks[i].mixture) dense_->mixture(number);
     }
     if (n_best > 0) {
       dense_->best(n_best);

@@ -31,13 +31,20 @@ struct CellFill {
   const std::byte* values;
 };
 
+// A layer from its attention on; mixture: with its experts, which are all published.
+struct BlockRun {
+  int32_t block;
+  bool mixture;
+};
+
 // One thread at a time; stats() from any.
 class Products {
  public:
   explicit Products(CpuBackend& backend) : backend_(backend) {}
 
-  // Copies the plan's parts to the device; `check_stop`, called between matrices, may throw. Throws kOutOfMemory, kDevice.
-  void place(Device& device, const DensePlan& plan, std::span<const DensePart> parts,
+  // Copies the plan's parts to the device; `check_stop`, called between matrices, may throw. experts: of its mixtures, or
+  // nullptr; they outlive this. Throws kOutOfMemory, kDevice.
+  void place(Device& device, const DensePlan& plan, std::span<const DensePart> parts, DeviceExperts* experts,
              const std::function<void()>& check_stop);
 
   // As CpuBackend::matmul. What the device has runs there beside what the CPU has. The device's errors are thrown, and
@@ -62,7 +69,7 @@ class Products {
   // Runs blocks, one after the other, on n rows of the residual stream, each when the cells that it lacks are filled in:
   // fills(i) says which, good until it is called again. rows: nullptr when they are the last call's. Then the best n_best
   // logits, or where that is 0 the residual stream. The outputs, as device_dense.h lists them, are there until the next call.
-  const float* run_blocks(std::span<const int32_t> blocks, const float* residual, int64_t n,
+  const float* run_blocks(std::span<const BlockRun> blocks, const float* residual, int64_t n,
                           const DeviceAttentionRows* rows,
                           const std::function<std::span<const CellFill>(size_t)>& fills, int32_t n_best);
 

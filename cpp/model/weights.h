@@ -5,6 +5,7 @@
 
 #include "cpp/base/memory.h"
 #include "cpp/experts/expert_index.h"
+#include "cpp/model/hyperparameters.h"
 #include "cpp/tensor/weight.h"
 
 namespace expertree {
@@ -98,6 +99,13 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   ExpertIndex experts;
   std::vector<FloatVector> computed;  // matrices made at loading
+};
+
+// What a model consists of.
+struct ModelParts {
+  HyperParameters h;
+  ModelWeights weights;
+  PageBuffer arena;  // that the weights lie in
 };
 
 }  // namespace expertree

@@ -31,8 +31,7 @@ struct Config {
   size_t device_mem = size_t{4} << 30;
   bool guard = false;
   bool abort_on_fault = true;
-  size_t max_dynamic_smem = size_t{48} << 10;  // without gpu_max_dyn_shared
-  size_t max_dynamic_smem_opt_in = size_t{99} << 10;  // with it: the smallest of the devices that are built for
+  size_t max_dynamic_smem = size_t{48} << 10;  // what every device gives unasked
 };
 
 const Config& config();

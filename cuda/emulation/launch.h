@@ -48,9 +48,3 @@ cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem_
   return emu::launch({bound, Bound::run, Bound::destroy, reinterpret_cast<const void*>(kernel)}, grid, block,
                      smem_bytes, stream);
 }
-
-template <class... P>
-cudaError_t gpu_max_dyn_shared(void (*kernel)(P...), size_t size_bytes) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(size_bytes));
-}

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <numeric>
 
@@ -15,8 +14,6 @@
 namespace emu {
 
 namespace {
-
-std::map<const void*, size_t> g_dynamic_smem_limits;  // of kernels that were allowed more
 
 // The i-th block to run. Random order is an affine permutation.
 class BlockOrder {
@@ -69,10 +66,7 @@ cudaError_t launch(const KernelCall& call, dim3 grid, dim3 block, size_t smem_by
   const std::shared_ptr<void> owner(call.kernel_and_arguments, destroy);
   EMU_BEGIN("cudaLaunchKernel");
   if (!within_limits(grid, block)) return failed(cudaErrorInvalidConfiguration);
-  const auto limit = g_dynamic_smem_limits.find(call.kernel);
-  if (smem_bytes > (limit == g_dynamic_smem_limits.end() ? config().max_dynamic_smem : limit->second)) {
-    return failed(cudaErrorInvalidValue);
-  }
+  if (smem_bytes > config().max_dynamic_smem) return failed(cudaErrorInvalidValue);
   auto step = [=, call = call] {
     (void)owner;  // the arguments live as long as the work that uses them
     run_grid(call, grid, block, smem_bytes);
@@ -84,16 +78,6 @@ cudaError_t launch(const KernelCall& call, dim3 grid, dim3 block, size_t smem_by
 }  // namespace emu
 
 using namespace emu;
-
-cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  EMU_BEGIN("cudaFuncSetAttribute");
-  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<size_t>(value) > config().max_dynamic_smem_opt_in) {
-    return failed(cudaErrorInvalidValue);
-  }
-  g_dynamic_smem_limits[kernel] = static_cast<size_t>(value);
-  return cudaSuccess;
-}
 
 cudaError_t cudaDriverGetVersion(int* version) {
   EMU_BEGIN("cudaDriverGetVersion");
@@ -137,7 +121,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof properties->name, "emulated CUDA device");
   properties->totalGlobalMem = config().device_mem;
   properties->sharedMemPerBlock = config().max_dynamic_smem;
-  properties->sharedMemPerBlockOptin = config().max_dynamic_smem_opt_in;
   properties->major = kMajor;
   properties->minor = kMinor;
   properties->multiProcessorCount = kMultiprocessors;
@@ -150,7 +133,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   if (device != 0) return failed(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(config().max_dynamic_smem); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(config().max_dynamic_smem_opt_in); break;
     case cudaDevAttrMultiProcessorCount: *value = kMultiprocessors; break;
     case cudaDevAttrAsyncEngineCount: *value = kCopyEngines; break;
     case cudaDevAttrComputeCapabilityMajor: *value = kMajor; break;

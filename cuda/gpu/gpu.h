@@ -30,13 +30,6 @@ cudaError_t gpu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem_
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, std::forward<A>(arguments)...);
 }
-
-// Allows the kernel more than 48 KiB of dynamic shared memory; call it before the launch.
-template <class... P>
-cudaError_t gpu_max_dyn_shared(void (*kernel)(P...), size_t size_bytes) {
-  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(size_bytes));
-}
 #else
 #include "cuda/emulation/cuda_emu.h"
 #endif

@@ -11,7 +11,10 @@ constexpr int64_t kMostScratch = int64_t{64} << 20;
 
 int64_t tiles_of(const TreeAttention& a) { return (int64_t{a.n_positions} + kTile - 1) / kTile; }
 
-int64_t floats_of_row(const TreeAttention& a) { return a.n_heads * (tiles_of(a) * (kTile + 1) + 1); }
+int64_t floats_of_row(const TreeAttention& a) {
+  const int64_t n = tiles_of(a);
+  return a.n_heads * (n * (kTile + 1) + 1 + (n > kMostSharedTiles ? 2 * (n + 1) : 0));
+}
 
 int64_t rows_at_once(const TreeAttention& a, int64_t n_rows) {
   // 65535: the grid's limit.
@@ -45,16 +48,20 @@ cudaError_t launch_attention(const TreeAttention& a, int64_t n_rows, void* scrat
   if (n_rows == 0) return cudaSuccess;
   const int64_t step = rows_at_once(a, n_rows);
   const int64_t n_tiles = tiles_of(a);
-  auto* floats = static_cast<float*>(scratch);
+  const int64_t n_heads = step * a.n_heads;
+  auto* scores = static_cast<float*>(scratch);
+  float* decay = scores + n_heads * n_tiles * kTile;
+  float* inverse = decay + n_heads * n_tiles;
   for (int64_t row = 0; row < n_rows; row += step) {
     const int64_t rows = std::min(step, n_rows - row);
     const AttentionArgs args{.a = a,
                              .n_rows_device = n_rows_device,
                              .first_row = row,
                              .n_tiles = n_tiles,
-                             .scores = floats,
-                             .decay = floats + step * a.n_heads * n_tiles * kTile,
-                             .inverse = floats + step * a.n_heads * n_tiles * (kTile + 1)};
+                             .scores = scores,
+                             .decay = decay,
+                             .inverse = inverse,
+                             .maxima = n_tiles > kMostSharedTiles ? inverse + n_heads : nullptr};
     cudaError_t error = launch_attention_scores(args, rows, stream);
     if (error == cudaSuccess) error = launch_attention_weights(args, rows, stream);
     if (error == cudaSuccess) error = launch_attention_values(args, rows, stream);

@@ -10,6 +10,8 @@
 namespace expertree::cuda {
 
 constexpr int kTile = 32;
+// Maxima of more tiles than these, 196,576 positions, lie in scratch memory instead of 48 KiB of shared memory.
+constexpr int64_t kMostSharedTiles = 48 * 1024 / (2 * sizeof(float)) - 1;
 
 struct AttentionArgs {
   TreeAttention a;
@@ -19,6 +21,7 @@ struct AttentionArgs {
   float* scores;  // [rows][n_heads][n_tiles * 32]: scores, then their exponentials
   float* decay;  // [rows][n_heads][n_tiles]: what the sum before a tile is multiplied with
   float* inverse;  // [rows][n_heads]: 1 / l
+  float* maxima;  // [rows][n_heads][2][n_tiles + 1] or null: in shared memory
 
   __device__ int64_t head_of_row(int64_t row_in_batch, int head) const { return row_in_batch * a.n_heads + head; }
 };

@@ -30,7 +30,7 @@ __device__ bool ends_swapped(int n) {
 }
 
 __global__ void __launch_bounds__(kThreads) weigh_tiles(AttentionArgs args) {
-  GPU_DYN_SHARED(float, tiles);  // two arrays [n_tiles + 1]: maximum before each tile, and after it
+  GPU_DYN_SHARED(float, shared);
   const TreeAttention& a = args.a;
   const int query_head = static_cast<int>(blockIdx.x);
   const int64_t row = args.first_row + blockIdx.y;
@@ -42,8 +42,9 @@ __global__ void __launch_bounds__(kThreads) weigh_tiles(AttentionArgs args) {
   const int64_t head = args.head_of_row(blockIdx.y, query_head);
   float* scores = args.scores + head * args.n_tiles * kTile;
   float* decay = args.decay + head * args.n_tiles;
-  float* most = tiles;
-  float* other = tiles + args.n_tiles + 1;
+  // Two arrays [n_tiles + 1]: maximum before each tile, and after it.
+  float* most = args.maxima == nullptr ? shared : args.maxima + head * 2 * (args.n_tiles + 1);
+  float* other = most + args.n_tiles + 1;
   const float none = __int_as_float(static_cast<int>(0xff800000u));
   if (threadIdx.x == 0) most[0] = a.sinks != nullptr ? a.sinks[query_head] : none;
   for (int t = warp; t < n_tiles; t += kWarps) {
@@ -81,11 +82,7 @@ __global__ void __launch_bounds__(kThreads) weigh_tiles(AttentionArgs args) {
 }  // namespace
 
 cudaError_t launch_attention_weights(const AttentionArgs& args, int64_t n_rows, cudaStream_t stream) {
-  const size_t shared_bytes = static_cast<size_t>(2 * (args.n_tiles + 1)) * sizeof(float);
-  if (shared_bytes > 48 * 1024) {  // 196 thousand positions
-    const cudaError_t error = gpu_max_dyn_shared(weigh_tiles, shared_bytes);
-    if (error != cudaSuccess) return error;
-  }
+  const size_t shared_bytes = args.maxima == nullptr ? static_cast<size_t>(2 * (args.n_tiles + 1)) * sizeof(float) : 0;
   const dim3 grid(static_cast<unsigned>(args.a.n_heads), static_cast<unsigned>(n_rows));
   return gpu_launch(weigh_tiles, grid, dim3(kThreads), shared_bytes, stream, args);
 }

@@ -48,10 +48,11 @@ struct ExpertGroupsOut {
   int32_t* slot;      // [n_slots]
 };
 // chosen: [n_rows * n_used] expert of each slot. x_per_slot: inputs are one row a slot (weighted inputs), not one a row.
-// expert_data: [n_experts] base of each expert's bytes, null where it is not in device memory.
+// expert_data: [n_experts] base of each expert's bytes, null where it is not in device memory. n_rows_device: as in
+// row_kernels.h.
 cudaError_t launch_group_slots(const int32_t* chosen, int32_t n_rows, int32_t n_used, int32_t n_experts,
                                bool x_per_slot, const void* const* expert_data, const ExpertGroupsOut& out,
-                               cudaStream_t stream);
+                               cudaStream_t stream, const int32_t* n_rows_device = nullptr);
 
 // One projection of a layer's experts.
 struct ExpertMatrix {
@@ -84,7 +85,7 @@ cudaError_t launch_expert_down(const ExpertMatrix& down, const ProductInput& x, 
                                int64_t out_stride, cudaStream_t stream);
 
 // Row r: sum = 0; for rank: sum = fma(weights[r][rank], out[r * n_used + rank], sum); weights null: all 1.
-// beside null: y = sum; else y = (sum + beside) * scale. y may be beside. All rows of n floats, back to back.
+// y = (sum + beside) * scale; beside null: 0. y may be beside. All rows of n floats, back to back.
 cudaError_t launch_sum_experts(const float* out, const float* weights, int32_t n_rows, int32_t n_used, int64_t n,
                                const float* beside, float scale, float* y, cudaStream_t stream);
 

@@ -54,13 +54,15 @@ struct GroupArgs {
   bool x_per_slot;
   const void* const* expert_data;
   ExpertGroupsOut out;
+  const int32_t* n_rows_device;
 };
 
 __global__ void __launch_bounds__(kThreads) group_slots(GroupArgs args) {
+  const int n_slots = args.n_rows_device == nullptr ? args.n_slots : *args.n_rows_device * args.n_used;
   const int per_thread = (args.n_experts + kThreads - 1) / kThreads;
   const int first = static_cast<int>(threadIdx.x) * per_thread;
   int count[kPerThread] = {};
-  for (int s = 0; s < args.n_slots; ++s) {
+  for (int s = 0; s < n_slots; ++s) {
     const int expert = args.chosen[s] - first;
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) count[i] += i < per_thread && expert == i;
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) group_slots(GroupArgs args) {
       args.out.missing[at.missing++] = first + i;
     }
   }
-  for (int s = 0; s < args.n_slots; ++s) {
+  for (int s = 0; s < n_slots; ++s) {
     const int expert = args.chosen[s] - first;
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
@@ -108,9 +110,9 @@ __global__ void __launch_bounds__(kThreads) group_slots(GroupArgs args) {
 
 cudaError_t launch_group_slots(const int32_t* chosen, int32_t n_rows, int32_t n_used, int32_t n_experts,
                                bool x_per_slot, const void* const* expert_data, const ExpertGroupsOut& out,
-                               cudaStream_t stream) {
+                               cudaStream_t stream, const int32_t* n_rows_device) {
   if (n_experts < 1 || n_experts > kMostExperts) return cudaErrorInvalidValue;
-  const GroupArgs args{chosen, n_rows * n_used, n_used, n_experts, x_per_slot, expert_data, out};
+  const GroupArgs args{chosen, n_rows * n_used, n_used, n_experts, x_per_slot, expert_data, out, n_rows_device};
   return gpu_launch(group_slots, dim3(1), dim3(kThreads), 0, stream, args);
 }
 

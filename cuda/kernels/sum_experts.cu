@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kThreads) sum_ranks(SumArgs args) {
     const int64_t slot = row * args.n_used + rank;
     sum = __fmaf_rn(args.weights != nullptr ? args.weights[slot] : 1.0f, args.out[slot * args.n + i], sum);
   }
-  if (args.beside != nullptr) sum = __fmul_rn(__fadd_rn(sum, args.beside[row * args.n + i]), args.scale);
-  args.y[row * args.n + i] = sum;
+  sum = __fadd_rn(sum, args.beside != nullptr ? args.beside[row * args.n + i] : 0.0f);
+  args.y[row * args.n + i] = __fmul_rn(sum, args.scale);
 }
 
 }  // namespace

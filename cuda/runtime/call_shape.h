@@ -11,9 +11,9 @@ namespace expertree::cuda {
 
 // A part of what a call does.
 struct CallWork {
-  enum class Kind : uint8_t { kProduct, kFeedForward, kBlock, kResidual, kBest };
+  enum class Kind : uint8_t { kProduct, kFeedForward, kBlock, kMixture, kResidual, kBest };
   Kind kind;
-  // A matrix; gate, up and down; a block; nothing; how many logits.
+  // A matrix; gate, up and down; a block; its number; nothing; how many logits.
   int32_t first = 0, second = 0, third = 0;
 
   auto operator<=>(const CallWork&) const = default;

@@ -12,10 +12,8 @@ namespace expertree::cuda {
 namespace {
 
 // What a graph is made for grows in doubling steps, so that contexts and trees that grow seldom need another one: positions
-// that attention's grid has blocks for, and entries of tails that are copied. From kMostDoubled on positions grow by that
-// many, as shared memory ends at twice as many tiles.
+// that attention's grid has blocks for, and entries of tails that are copied.
 constexpr int64_t kLeastPositions = 256;
-constexpr int64_t kMostDoubled = int64_t{1} << 17;
 constexpr int64_t kLeastTails = 64;
 
 int64_t doubled(int64_t n, int64_t least) {
@@ -24,8 +22,7 @@ int64_t doubled(int64_t n, int64_t least) {
 }
 
 int64_t positions_with_room(int64_t n, int64_t n_cells) {
-  const int64_t steps = (n + kMostDoubled - 1) / kMostDoubled;
-  return std::min(steps > 1 ? steps * kMostDoubled : doubled(n, kLeastPositions), n_cells);
+  return std::min(doubled(n, kLeastPositions), n_cells);
 }
 
 int64_t tails_with_room(int64_t n, int64_t max_tails) {

@@ -86,10 +86,41 @@ void CudaDense::enqueue_block(int32_t number) {
   set_inputs(normed, n);
   if (block.has_feed_forward()) {
     feed_forward_into(block.gate, block.up, block.down, attention_.added);
-    add_to_residual(block, block.post_feed_forward_norm, nullptr, reinterpret_cast<int32_t*>(device_.outputs));
-    CUDA_CHECK(launch_scale_softcap(attention_.residual, n_rows_ * n, block.output_scale, 0.0f, stream));
+    end_block(block);
   }
   if (block.has_router()) choose_experts(block, at, outputs);
+}
+
+// Adds what the layer's last part left.
+void CudaDense::end_block(const DeviceBlock& block) {
+  add_to_residual(block, block.post_feed_forward_norm, nullptr, reinterpret_cast<int32_t*>(device_.outputs));
+  CUDA_CHECK(
+      launch_scale_softcap(attention_.residual, n_rows_ * block.n_embd, block.output_scale, 0.0f, stream_.get()));
+}
+
+// Reads what the block before it in the call left in the outputs.
+void CudaDense::enqueue_mixture(int32_t number) {
+  const DeviceBlock& block = attention_.blocks[static_cast<size_t>(number)].parameters;
+  const DeviceMixture& mixture = block.mixture;
+  const DeviceBlockOutputs at = block.outputs(n_rows_);
+  const float* outputs = device_.outputs + n_outputs_ - at.size;
+  const bool has_shared = mixture.down >= 0;
+  if (has_shared) {
+    set_inputs(outputs + at.normed, block.n_embd);
+    feed_forward_into(mixture.gate, mixture.up, mixture.down, attention_.added);
+  }
+  experts_->enqueue_mixture({.layer = mixture.layer,
+                             .x = outputs + at.normed,
+                             .chosen = reinterpret_cast<const int32_t*>(outputs + at.ids),
+                             .weights = outputs + at.weights,
+                             .n_rows = n_rows_,
+                             .n_used = block.router.n_used,
+                             .n_rows_device = device_.inputs.n_rows,
+                             .beside = has_shared ? attention_.added : nullptr,
+                             .scale = mixture.scale,
+                             .y = attention_.added},
+                            stream_.get());
+  end_block(block);
 }
 
 void CudaDense::enqueue_residual() {

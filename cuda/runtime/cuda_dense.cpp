@@ -137,6 +137,15 @@ void CudaDense::block(int32_t number) {
   add_work({CallWork::Kind::kBlock, number});
 }
 
+void CudaDense::use_experts(DeviceExperts& experts) { experts_ = &static_cast<CudaExperts&>(experts); }
+
+void CudaDense::mixture(int32_t number) {
+  const CallWork behind{CallWork::Kind::kBlock, number};
+  ET_CHECK(experts_ != nullptr && !shape_.work.empty() && shape_.work.back() == behind);
+  experts_->end_batch();
+  add_work({CallWork::Kind::kMixture, number});
+}
+
 void CudaDense::residual() { add_work({CallWork::Kind::kResidual}); }
 
 void CudaDense::best(int32_t k) { add_work({CallWork::Kind::kBest, k}); }
@@ -171,6 +180,7 @@ void CudaDense::enqueue_work(const CallWork& work) {
     case CallWork::Kind::kFeedForward:
       return feed_forward_into(work.first, work.second, work.third, take_outputs(shape(work.third).rows));
     case CallWork::Kind::kBlock: return enqueue_block(work.first);
+    case CallWork::Kind::kMixture: return enqueue_mixture(work.first);
     case CallWork::Kind::kResidual: return enqueue_residual();
     case CallWork::Kind::kBest: return enqueue_best(work.first);
   }

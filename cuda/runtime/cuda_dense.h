@@ -8,6 +8,7 @@
 #include "cpp/backend/device_dense.h"
 #include "cuda/runtime/call_graphs.h"
 #include "cuda/runtime/call_shape.h"
+#include "cuda/runtime/cuda_experts.h"
 #include "cuda/runtime/dense_buffers.h"
 
 namespace expertree::cuda {
@@ -22,11 +23,13 @@ class CudaDense final : public DeviceDense {
   // Bytes of device memory, matrices included.
   static uint64_t device_bytes(const DeviceDensePlan& plan);
 
+  void use_experts(DeviceExperts& experts) override;
   void load(int32_t matrix, const std::byte* rows) override;
   void begin(const float* x, int64_t n_rows, int64_t k) override;
   void product(int32_t matrix) override;
   void feed_forward(int32_t gate, int32_t up, int32_t down) override;
   void block(int32_t block) override;
+  void mixture(int32_t block) override;
   void residual() override;
   void set_rows(const DeviceAttentionRows& rows) override;
   void best(int32_t k) override;
@@ -65,6 +68,7 @@ class CudaDense final : public DeviceDense {
   void enqueue_call();
   void enqueue_work(const CallWork& work);
   void enqueue_block(int32_t number);
+  void enqueue_mixture(int32_t number);
   void enqueue_residual();
   void enqueue_best(int32_t k);
   ProductInput input_for(DType dtype);
@@ -77,6 +81,7 @@ class CudaDense final : public DeviceDense {
   // Of the call's inputs, into y; their keys and values.
   void attention(const AttentionDevice::Block& block, float* k, float* v, float* y);
   void begin_blocks();
+  void end_block(const DeviceBlock& block);
   void add_to_residual(const DeviceBlock& block, const float* post_norm, float* normed, int32_t* not_finite);
   void choose_experts(const DeviceBlock& block, const DeviceBlockOutputs& at, float* outputs);
   void feed_forward_into(int32_t gate, int32_t up, int32_t down, float* y);
@@ -87,6 +92,7 @@ class CudaDense final : public DeviceDense {
 
   DeviceDensePlan plan_;
   DenseSizes sizes_;
+  CudaExperts* experts_ = nullptr;  // of mixtures
   DeviceMemory device_memory_;
   PinnedMemory pinned_memory_;
   DenseDevice device_;

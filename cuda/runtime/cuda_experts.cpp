@@ -127,6 +127,30 @@ bool CudaExperts::is_link_busy() {
   return false;
 }
 
+void CudaExperts::publish(int32_t layer_number, std::span<const int32_t> slots) {
+  const auto l = static_cast<size_t>(layer_number);
+  ET_CHECK(std::ssize(slots) == plan_.layers[l].n_experts);
+  std::vector<const void*> places;
+  for (const int32_t slot : slots) places.push_back(device_.slots[static_cast<size_t>(slot)]);
+  std::byte* pinned = stage(layer_number);
+  const size_t size = places.size() * sizeof(void*);
+  const cudaStream_t stream = copies_.get();
+  // In pieces, as an expert may be smaller than the table.
+  const auto most = static_cast<size_t>(sizes_.staged_bytes);
+  for (size_t at = 0; at < size; at += most) {
+    const size_t n = std::min(most, size - at);
+    std::memcpy(pinned, reinterpret_cast<const std::byte*>(places.data()) + at, n);
+    CUDA_CHECK(cudaMemcpyAsync(reinterpret_cast<std::byte*>(device_.published[l]) + at, pinned, n,
+                               cudaMemcpyHostToDevice, stream));
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+}
+
+void CudaExperts::end_batch() {
+  if (batch_pending_) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
+  batch_pending_ = false;
+}
+
 void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
   ET_CHECK(n_inputs <= plan_.max_inputs);
   if (batch_pending_ && is_kept(Wait::kInputs)) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
@@ -138,18 +162,16 @@ void CudaExperts::begin(int32_t layer, const float* inputs, int64_t n_inputs) {
   std::memcpy(pinned_.inputs, inputs, static_cast<size_t>(n_inputs * plan_.n_embd) * sizeof(float));
 }
 
-void CudaExperts::enqueue_inputs(int64_t n_inputs) {
-  const auto size = static_cast<size_t>(n_inputs * plan_.n_embd) * sizeof(float);
-  CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
+void CudaExperts::quantize_inputs(int32_t layer, const float* x, int64_t n, cudaStream_t stream) {
   bool forms[kRowForms] = {};
   for (const int m : {0, 1}) {
-    const int form = row_form(plan_.layers[static_cast<size_t>(layer_)].matrices[m].dtype);
+    const int form = row_form(plan_.layers[static_cast<size_t>(layer)].matrices[m].dtype);
     if (form >= 0) forms[form] = true;
   }
   for (int f = 0; f < kRowForms; ++f) {
     if (!forms[f]) continue;
-    CUDA_CHECK(launch_quantize_rows(device_.inputs, plan_.n_embd, n_inputs, plan_.n_embd, kFormBlocks[f],
-                                    device_.input_rows[f], runs_.get()));
+    CUDA_CHECK(
+        launch_quantize_rows(x, plan_.n_embd, n, plan_.n_embd, kFormBlocks[f], device_.input_rows[f], stream));
   }
 }
 
@@ -174,20 +196,20 @@ void CudaExperts::fill_tables(std::span<const DeviceRows> experts, const BatchTa
   }
 }
 
-ProductInput CudaExperts::input_for(DType dtype) const {
+ProductInput CudaExperts::input_for(DType dtype, const float* x) const {
   ProductInput input;
   if (const int form = row_form(dtype); form >= 0) {
     input.q = device_.input_rows[form];
   } else {
-    input.f32 = device_.inputs;
+    input.f32 = x;
     input.f32_stride = plan_.n_embd;
   }
   return input;
 }
 
-void CudaExperts::launch(const BatchTables& tables, const ExpertRunShape& shape) {
-  const DeviceExpertLayer& layer = plan_.layers[static_cast<size_t>(layer_)];
-  const LayerParameters& parameters = device_.layers[static_cast<size_t>(layer_)];
+void CudaExperts::launch(const BatchTables& tables, const ExpertRunShape& shape, const float* x, cudaStream_t stream) {
+  const DeviceExpertLayer& layer = plan_.layers[static_cast<size_t>(shape.layer)];
+  const LayerParameters& parameters = device_.layers[static_cast<size_t>(shape.layer)];
   const auto matrix = [&](int m) {
     const DeviceExpertLayer::Matrix& w = layer.matrices[m];
     return ExpertMatrix{.dtype = w.dtype,
@@ -207,9 +229,8 @@ void CudaExperts::launch(const BatchTables& tables, const ExpertRunShape& shape)
                             .n_slots = static_cast<int32_t>(shape.n_pairs),
                             .max_groups = static_cast<int32_t>(shape.n_active),
                             .max_rows = static_cast<int32_t>(shape.max_rows)};
-  const cudaStream_t stream = runs_.get();
-  CUDA_CHECK(launch_expert_hidden(gate, up, unit_of(plan_.unit), input_for(gate.dtype), input_for(up.dtype), groups,
-                                  device_.hidden, gate.rows, device_.scratch, stream));
+  CUDA_CHECK(launch_expert_hidden(gate, up, unit_of(plan_.unit), input_for(gate.dtype, x), input_for(up.dtype, x),
+                                  groups, device_.hidden, gate.rows, device_.scratch, stream));
   ProductInput hidden;
   if (const int form = row_form(down.dtype); form < 0) {
     hidden.f32 = device_.hidden;
@@ -234,16 +255,42 @@ void CudaExperts::wait_for_copies(std::span<const DeviceRows> experts) {
 }
 
 void CudaExperts::enqueue_run(const ExpertRunShape& shape, uint64_t tables_at) {
-  if (shape.n_inputs > 0) enqueue_inputs(shape.n_inputs);
+  if (shape.n_inputs > 0) {
+    const auto size = static_cast<size_t>(shape.n_inputs * plan_.n_embd) * sizeof(float);
+    CUDA_CHECK(cudaMemcpyAsync(device_.inputs, pinned_.inputs, size, cudaMemcpyHostToDevice, runs_.get()));
+    quantize_inputs(layer_, device_.inputs, shape.n_inputs, runs_.get());
+  }
   Carver device(device_.tables + tables_at);
   const auto tables = BatchTables::take(&device, plan_.layers[static_cast<size_t>(layer_)].n_experts, shape.n_pairs);
   CUDA_CHECK(cudaMemcpyAsync(device_.tables + tables_at, pinned_.tables + tables_at, device.used_bytes(),
                              cudaMemcpyHostToDevice, runs_.get()));
-  launch(tables, shape);
+  launch(tables, shape, device_.inputs, runs_.get());
   const int64_t at = n_pairs_ * plan_.n_embd;
   CUDA_CHECK(cudaMemcpyAsync(pinned_.outputs + at, device_.outputs + at,
                              static_cast<size_t>(shape.n_pairs * plan_.n_embd) * sizeof(float), cudaMemcpyDeviceToHost,
                              runs_.get()));
+}
+
+void CudaExperts::enqueue_mixture(const MixtureRun& run, cudaStream_t stream) {
+  const int32_t n_experts = plan_.layers[static_cast<size_t>(run.layer)].n_experts;
+  const int64_t n_pairs = run.n_rows * run.n_used;
+  ET_CHECK(run.n_rows <= plan_.max_inputs && n_pairs <= plan_.max_pairs);
+  Carver carver(device_.tables);
+  BatchTables tables = BatchTables::take(&carver, n_experts, n_pairs);
+  tables.data = device_.published[static_cast<size_t>(run.layer)];
+  CUDA_CHECK(launch_group_slots(run.chosen, static_cast<int32_t>(run.n_rows), run.n_used, n_experts, false, tables.data,
+                                {.active = tables.active,
+                                 .n_active = tables.n_active,
+                                 .missing = device_.missing + 1,
+                                 .n_missing = device_.missing,
+                                 .begin = tables.begin,
+                                 .x_row = tables.x_row,
+                                 .slot = tables.slot},
+                                stream, run.n_rows_device));
+  quantize_inputs(run.layer, run.x, run.n_rows, stream);
+  launch(tables, {run.layer, run.n_rows, std::min<int64_t>(n_experts, n_pairs), run.n_rows, n_pairs}, run.x, stream);
+  CUDA_CHECK(launch_sum_experts(device_.outputs, run.weights, static_cast<int32_t>(run.n_rows), run.n_used,
+                                plan_.n_embd, run.beside, run.scale, run.y, stream));
 }
 
 // A batch's first run, with its inputs, may be a graph: with all experts there it is the whole batch.

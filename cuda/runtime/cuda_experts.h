@@ -24,6 +24,20 @@ struct ExpertRunShape {
   static int64_t size() { return 1; }
 };
 
+// A layer's experts in a call of another stream, from a router's choice to what is added to the residual stream.
+struct MixtureRun {
+  int32_t layer;  // published
+  const float* x;  // [n_rows][n_embd]
+  const int32_t* chosen;  // [n_rows][n_used]
+  const float* weights;  // [n_rows][n_used]
+  int64_t n_rows;
+  int32_t n_used;
+  const int32_t* n_rows_device;  // [1]: rows that there are
+  const float* beside;  // [n_rows][n_embd] or null
+  float scale;
+  float* y;  // [n_rows][n_embd], may be beside
+};
+
 class CudaExperts final : public DeviceExperts {
  public:
   explicit CudaExperts(const DeviceExpertsPlan& plan);
@@ -36,6 +50,7 @@ class CudaExperts final : public DeviceExperts {
 
   std::byte* stage(int32_t layer) override;
   void copy(int32_t slot, int32_t layer) override;
+  void publish(int32_t layer, std::span<const int32_t> slots) override;
   bool is_link_busy() override;
   void begin(int32_t layer, const float* inputs, int64_t n_inputs) override;
   void run(std::span<const DeviceRows> experts) override;
@@ -43,6 +58,11 @@ class CudaExperts final : public DeviceExperts {
   double run_seconds() override { return run_seconds_; }
   double measure_link() override;
   bool recover() noexcept override;
+
+  // Waits for a batch that nobody waited for: it uses the memory that mixtures use.
+  void end_batch();
+  // Puts nothing but kernels into the stream, one stream at a time.
+  void enqueue_mixture(const MixtureRun& run, cudaStream_t stream);
 
  private:
   struct Slot {
@@ -61,9 +81,10 @@ class CudaExperts final : public DeviceExperts {
   // Puts all that a run does into the stream, from its tables' copy to its outputs'. Its tables begin at `tables_at`, and
   // pairs before it are n_pairs_: a graph is captured where both are 0.
   void enqueue_run(const ExpertRunShape& shape, uint64_t tables_at);
-  void enqueue_inputs(int64_t n_inputs);
-  void launch(const BatchTables& tables, const ExpertRunShape& shape);
-  ProductInput input_for(DType dtype) const;
+  // What the layer's products read of x [n][n_embd].
+  void quantize_inputs(int32_t layer, const float* x, int64_t n, cudaStream_t stream);
+  ProductInput input_for(DType dtype, const float* x) const;
+  void launch(const BatchTables& tables, const ExpertRunShape& shape, const float* x, cudaStream_t stream);
 
   DeviceExpertsPlan plan_;
   ExpertSizes sizes_;

@@ -51,6 +51,7 @@ DeviceBuffers::DeviceBuffers(const DeviceExpertsPlan& plan, const ExpertSizes& s
   scratch = sizes.scratch ? carver->take<float>(plan.max_pairs * sizes.n_ff) : nullptr;
   outputs = carver->take<float>(plan.max_pairs * plan.n_embd);
   tables = carver->take(table_bytes(plan, sizes));
+  missing = carver->take<int32_t>(sizes.n_experts + 1);
   for (int f = 0; f < kRowForms; ++f) {
     const bool in = sizes.in_forms[f];
     void* rows = in ? carver->take(int8_rows_bytes(plan.max_inputs, plan.n_embd, kFormBlocks[f])) : nullptr;
@@ -66,6 +67,7 @@ DeviceBuffers::DeviceBuffers(const DeviceExpertsPlan& plan, const ExpertSizes& s
       if (matrix.biases != nullptr) parameters.biases[m] = carver->take<float>(layer.n_experts * matrix.rows);
     }
     layers.push_back(parameters);
+    published.push_back(carver->take<const void*>(layer.n_experts));
   }
   for (size_t c = 0; c < plan.n_slots.size(); ++c) {
     for (int64_t s = 0; s < plan.n_slots[c]; ++s) {

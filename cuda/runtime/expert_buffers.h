@@ -55,7 +55,9 @@ struct DeviceBuffers {
   void* hidden_rows[kRowForms];
   float* outputs;
   std::byte* tables;
+  int32_t* missing;  // [n_experts + 1], of mixtures: none are
   std::vector<LayerParameters> layers;
+  std::vector<const void**> published;  // [n_experts] of each layer: where its experts are
   std::vector<std::byte*> slots;
 };
 

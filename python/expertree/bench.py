@@ -86,7 +86,7 @@ class Work:
     """Bytes and operations that a call needs at least, from the file's tensors and the experts that it routes to."""
 
     def __init__(self, model: Model) -> None:
-        tensors = model._file.tensors
+        tensors = model._core.file.tensors
         tied = all(t.name != "output.weight" for t in tensors)
         self._model = model
         self._head = next(t for t in tensors if t.name == ("token_embd.weight" if tied else "output.weight"))

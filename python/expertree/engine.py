@@ -74,7 +74,7 @@ class Engine:
         Raises:
             InvalidRequestError: no sessions, too many, one twice, or one of another model; nothing was done.
             Error: what a session raised, the first one's. That session is as it was, the others have made their step.
-            KeyboardInterrupt: all sessions are as they were.
+            KeyboardInterrupt: each session is as it was or has made its step, as its `tokens` say.
         """
         if not isinstance(sessions, Sequence):
             raise InvalidRequestError(f"sessions is {sessions!r}; expected a list of sessions")

@@ -105,7 +105,6 @@ class Model:
         self._record_path = _record_path(record, self.path)
         saved = _saved_record(record, self._record_path)
         self._earlier_record = saved
-        before = _file_stamp(self.path)
         try:
             self._core = _core.Model.load(
                 os.fspath(path),
@@ -130,11 +129,6 @@ class Model:
                 f"isa={isa!r}, policy={policy!r}, reserve={reserve!r}, progress={progress!r}: a wrong type; see "
                 "help(expertree.Model)"
             ) from error
-        # Opened now and kept: later the path may lead elsewhere, or nowhere. Takes 20 ms and 10 MB for 200,000 tokens;
-        # Python objects of them (50 ms, 25 MB) are made when they are asked for.
-        self._file = _core.GgufReader(os.fspath(path))
-        if before != _file_stamp(self.path):
-            raise ModelFormatError(f"{self.path}: the file was changed or replaced while it was loaded; load it again")
         self._policy_calls = policy_calls(policy, self._core)
         if self._core.experts is None and budget.size_bytes is not None:
             warnings.warn(f"{self.path} has no experts: ram={ram!r} has no effect", stacklevel=2)
@@ -189,7 +183,7 @@ class Model:
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """All keys of the file."""
-        return dict(self._file.metadata())
+        return dict(self._core.file.metadata())
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -442,15 +436,6 @@ class Model:
         ids, reasoning = encode_messages(self, messages, tools, template_args)
         options = text_options(max_tokens, stop, reasoning=reasoning)
         return run_generation(self.session(**settings), self.tokenizer, ids, options, stream)
-
-
-def _file_stamp(path: Path) -> tuple[int, ...] | None:
-    """What tells a file from one that took its place; None without a file, which loading says better."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _record_path(record: bool | str | os.PathLike[str], model: Path) -> Path | None:

@@ -113,6 +113,7 @@ void bind_model(nb::module_& m) {
           "profile"_a = std::vector<float>(), "cache_type_k"_a = "f32", "cache_type_v"_a = "f32", "reserve_bytes"_a = 0,
           "vram_budget"_a = 0, "vram_auto"_a = false, "device"_a = "cuda")
       .def_prop_ro("path", [](const Model& model) { return model.path(); })
+      .def_prop_ro("file", &Model::file, nb::rv_policy::reference_internal)
       .def_prop_ro("arch", [](const Model& model) { return model.hyperparameters().arch; })
       .def_prop_ro("n_layers", [](const Model& model) { return model.hyperparameters().n_layers; })
       .def_prop_ro("n_embd", [](const Model& model) { return model.hyperparameters().n_embd; })

@@ -46,8 +46,10 @@ ENTRY int et_quantize(const float* x, int64_t x_stride, int64_t n_rows, int64_t 
 }
 
 ENTRY int et_group_slots(const int32_t* chosen, int32_t n_rows, int32_t n_used, int32_t n_experts, int x_per_slot,
-                         const void* const* expert_data, const ExpertGroupsOut* out, cudaStream_t stream) {
-  return launch_group_slots(chosen, n_rows, n_used, n_experts, x_per_slot != 0, expert_data, *out, stream);
+                         const void* const* expert_data, const ExpertGroupsOut* out, const int32_t* n_rows_device,
+                         cudaStream_t stream) {
+  return launch_group_slots(chosen, n_rows, n_used, n_experts, x_per_slot != 0, expert_data, *out, stream,
+                            n_rows_device);
 }
 ENTRY int et_expert_hidden(const ExpertMatrix* gate, const ExpertMatrix* up, int unit, const ProductInput* gate_x,
                            const ProductInput* up_x, const ExpertGroups* groups, float* hidden, int64_t hidden_stride,

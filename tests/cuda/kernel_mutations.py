@@ -342,6 +342,24 @@ TABLE = [
         EXPERTS,
         "beside",
     ),
+    Mutation(
+        "rows beyond a call's are grouped",
+        "group_slots.cu",
+        "args.n_rows_device == nullptr ? args.n_slots : *args.n_rows_device * args.n_used",
+        "args.n_slots",
+        ("group_slots.cu",),
+        EXPERTS,
+        "test_grouping",
+    ),
+    Mutation(
+        "nothing beside is not added",
+        "sum_experts.cu",
+        "sum = __fadd_rn(sum, args.beside != nullptr ? args.beside[row * args.n + i] : 0.0f);",
+        "if (args.beside != nullptr) sum = __fadd_rn(sum, args.beside[row * args.n + i]);",
+        ("sum_experts.cu",),
+        EXPERTS,
+        "minus_zero",
+    ),
     # rows
     Mutation(
         "post norm's weight is left out",
@@ -451,6 +469,15 @@ TABLE = [
         ("attention_scores.cu",),
         ATTENTION,
         "three",
+    ),
+    Mutation(
+        "heads share their maxima",
+        "attention_weights.cu",
+        "args.maxima + head * 2 * (args.n_tiles + 1)",
+        "args.maxima",
+        ("attention_weights.cu",),
+        ATTENTION,
+        "shared_memory",
     ),
     Mutation(
         "sinks have no share",

@@ -44,8 +44,8 @@ class Case:
         return max(0, n - self.window) if self.window else 0
 
 
-def attend(case: Case, rows: list[int], room: bool = False) -> np.ndarray:
-    """room: with a grid for more rows and longer paths, of which nothing may be read."""
+def attend(case: Case, rows: list[int], room: int = 0) -> np.ndarray:
+    """room: with a grid for more rows and paths longer by so many, of which nothing may be read."""
     q, k, v, sinks = case.arrays()
     tails = [case.tail_cells(row) for row in rows]
     n, more = len(rows), 3 if room else 0
@@ -70,7 +70,7 @@ def attend(case: Case, rows: list[int], room: bool = False) -> np.ndarray:
             tail=on.put(table([int(begin) for begin in begins])),
             n_tail=on.put(table([len(t) for t in tails])),
             tails=on.put(np.concatenate([*tails, [-1]]).astype(np.int32)),
-            n_positions=case.n_prefix + max(len(t) for t in tails) + (70 if room else 0),
+            n_positions=case.n_prefix + max(len(t) for t in tails) + room,
             scale=0.125,
             softcap=case.softcap,
             sinks=on.put(sinks),
@@ -136,7 +136,14 @@ def test_attention(name: str, order: str) -> None:
     for row in rows:
         assert_same_bits(together[row], expected(case, row), f"{name}, row {row}")
     assert_same_bits(attend(case, rows[-1:])[0], together[-1], f"{name}: alone")
-    assert_same_bits(attend(case, rows, room=True), together, f"{name}: with room")
+    assert_same_bits(attend(case, rows, room=70), together, f"{name}: with room")
+
+
+@pytest.mark.parametrize("name", ["long", "sinks and window"])
+def test_more_positions_than_shared_memory_has_maxima_for(name: str, order: str) -> None:
+    case = CASES[name]
+    for row in range(len(case.tails)):
+        assert_same_bits(attend(case, [row], room=200_000)[0], expected(case, row), f"{name}, row {row}")
 
 
 def test_many_rows(order: str) -> None:
@@ -179,7 +186,7 @@ def test_rows_of_several_sequences(order: str) -> None:
 def test_the_limit_of_scratch_memory_holds_for_shorter_paths() -> None:
     limit, size = load().et_attention_scratch_limit, load().et_attention_scratch_bytes
     limit.restype = size.restype = c_int64
-    for n_heads, longest, n_rows in ((4, 1024, 512), (32, 4608, 512), (64, 131072, 512), (1, 40, 3)):
+    for n_heads, longest, n_rows in ((4, 1024, 512), (32, 4608, 512), (64, 131072, 512), (2, 400_000, 8), (1, 40, 3)):
         args = TreeAttention(n_heads=n_heads, n_positions=longest)
         most = int(limit(ctypes.byref(args), c_int64(n_rows)))
         for n_positions in sorted({1, 33, longest // 3, longest // 2 + 7, longest - 1, longest}):

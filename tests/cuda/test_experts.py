@@ -95,11 +95,15 @@ def put_experts(on: Device, experts: Experts, resident: np.ndarray) -> tuple[lis
     return matrices, table
 
 
-def group(on: Device, chosen: np.ndarray, n_experts: int, table: ctypes.c_void_p, per_slot: bool) -> ExpertGroupsOut:
-    n_rows, n_used = chosen.shape
+def group(on: Device, chosen: np.ndarray, n_experts: int, table: ctypes.c_void_p, per_slot: bool,
+          room: int = 0) -> ExpertGroupsOut:  # fmt: skip
+    """room: with so many rows more, of which nothing may be read."""
+    n_rows, n_used = chosen.shape[0] + room, chosen.shape[1]
     sizes = (n_experts, 1, n_experts, 1, n_experts + 1, chosen.size, chosen.size)
     out = ExpertGroupsOut(*[on.put(np.full(size, -9, np.int32)) for size in sizes])
-    on.run("group_slots", on.put(chosen), n_rows, n_used, n_experts, int(per_slot), table, ctypes.byref(out))
+    rows = on.put(np.concatenate([chosen, np.zeros((room, n_used), chosen.dtype)]))
+    there = on.put(np.array([chosen.shape[0]], np.int32)) if room else None
+    on.run("group_slots", rows, n_rows, n_used, n_experts, int(per_slot), table, ctypes.byref(out), there)
     return out
 
 
@@ -225,8 +229,8 @@ def test_grouping(n_experts: int, n_rows: int, n_used: int, order: str) -> None:
     resident = rng.random(n_experts) < 0.6
     with device() as on:
         table = on.pointers([16 if r else None for r in resident])
-        for per_slot in (False, True):
-            out = group(on, chosen, n_experts, table, per_slot)
+        for per_slot, room in ((False, 0), (True, 0), (False, 3)):
+            out = group(on, chosen, n_experts, table, per_slot, room)
             slot, x_row = (on.get(p, (chosen.size,), np.int32) for p in (out.slot, out.x_row))
             begin = on.get(out.begin, (n_experts + 1,), np.int32)
             order_of_slots = np.argsort(chosen.ravel(), kind="stable")
@@ -256,3 +260,11 @@ def test_sum_with_what_ran_beside(order: str) -> None:
             for rank in range(n_used):
                 total = _testing.axpy("scalar", 1.0, out[row * n_used + rank], total)
             assert_same_bits(got[row], (total + beside[row]) * np.float32(scale))
+
+
+def test_a_sum_of_nothing_but_minus_zero_is_zero(order: str) -> None:
+    """As on the CPU, which adds the sum to zeros."""
+    with device() as on:
+        y = on.alloc(4)
+        on.run("sum_experts", on.put(np.full((2, 1), -0.0, np.float32)), None, 1, 2, c_int64(1), None, c_float(1.0), y)
+        assert on.get(y, (1,)).tobytes() == bytes(4)

@@ -41,25 +41,28 @@ def trace(tmp_path: Path, tiny: Callable[..., Path]) -> str:
 
 
 def test_a_card_that_holds_everything(trace: str, tmp_path: Path) -> None:
-    page = predict("--routing", trace, "--set", "context=0", "--set", "host_us=1000", "--output", tmp_path / "p.md")
+    page = predict("--routing", trace, "--set", "context=0", "--set", "note_us=1000", "--output", tmp_path / "p.md")
     assert "Predictions, not measurements" in page
     assert str(tmp_path) not in page
-    found = re.search(
-        r"A layer is ([\d.]+) graphs of ([\d.]+) kernels in all, ([\d.]+) launches beside them, ([\d.]+) copies and "
+    found = re.findall(
+        r"a layer is ([\d.]+) graphs of ([\d.]+) kernels in all, ([\d.]+) launches beside them, ([\d.]+) copies and "
         r"([\d.]+) waits",
         page,
     )
-    assert found
-    graphs, nodes, launches, copies, waits = map(float, found.groups())
+    assert len(found) == 2
+    graphs, nodes, launches, copies, waits = map(float, found[0])
     assert graphs == waits == 2  # attention and experts are one round trip each
     assert launches == 0
     assert nodes > 20
     assert copies > 4
+    graphs, nodes, launches, copies, waits = map(float, found[1])
+    assert graphs == launches == waits == 0  # the step is one graph
+    assert nodes > 20
     # Two layers; the head's calls and reading a tiny model's weights take less than a launch's inaccuracy.
     tensors = _core.GgufReader(trace.split(":")[0]).tensors
     head = next(t.size_bytes for t in tensors if t.name == "output.weight")
     assert f"| product_* | head | {head * 1e-6:.1f} |" in page
-    least = 2 * (graphs * 5 + nodes * 0.9 + copies * 5 + waits * 10 + 1000)
+    least = 5 + 10 + 2 * (nodes * 0.9 + copies * 5 + 1000)
     for card in ("8 GB", "24 GB"):
         row = cells(page, card)
         assert row[1:4] == ["100%", "100%", "0"]
@@ -83,7 +86,15 @@ def test_what_is_missing_comes_over_the_link(tmp_path: Path, monkeypatch: pytest
     size = model.layers[0].file_bytes
     monkeypatch.setattr(model, "expert_budget", lambda card: 16 * size)
     row = cells(
-        "\n".join(tool.routing_rows(tool.routing_trace(tmp_path / "t.npz", model), model, Calls(none, none), a)), "8 GB"
+        "\n".join(
+            tool.routing_rows(
+                tool.routing_trace(tmp_path / "t.npz", model),
+                model,
+                tool.LayerCalls(Calls(none, none), Calls(none, none)),
+                a,
+            )
+        ),
+        "8 GB",
     )
     hits = float(row[2].rstrip("%")) / 100
     assert row[1] == "50%"

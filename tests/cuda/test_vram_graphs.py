@@ -113,7 +113,9 @@ def test_experts(streams: str, arch: str, fetch: str, tiny: Tiny) -> None:
     rng = np.random.default_rng(7)
     with emulated(streams=streams, seed=3):
         vram = budgets(path)[-1 if fetch == "always" else 2]
-        sessions = device_session(OnDevice(path, vram, fetch=getattr(FetchRule, fetch))), cpu_session(path)
+        # Layer by layer: as they do until it is known what running an expert takes.
+        model = OnDevice(path, vram, fetch=getattr(FetchRule, fetch), measured_steps=1 << 40)
+        sessions = device_session(model), cpu_session(path)
         for one in sessions:
             one.prefill(TOKENS[:20])
         before = launched()
@@ -178,13 +180,13 @@ def test_what_is_not_a_number_stays_with_its_rows(tiny: Tiny) -> None:
             one.rollback()
 
 
-def calls(path: Path, **options: Any) -> dict[str, int]:
+def calls(path: Path, n_steps: int = 8, **options: Any) -> dict[str, int]:
     """Of the runtime, that a step of one row makes when its graphs are there."""
     model = Model(path, vram="all")
     session = model.session(temperature=0.0, **options)
     session.prefill([5, 9, 5])
     model.load_experts()
-    for _ in range(8):
+    for _ in range(n_steps):
         session.step()
     names = ("*", "cudaGraphLaunch", "cudaLaunchKernel", "cudaEventSynchronize", "graph:kernel", "graph:copy")
     before = {name: n_calls(name) for name in names}
@@ -206,3 +208,7 @@ def test_calls_of_a_step(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (layer["cudaGraphLaunch"], layer["cudaEventSynchronize"], layer["graph:kernel"]) == (2, 2, 23)
     assert more["cudaLaunchKernel"] == 0
     assert layer["*"] <= 10
+    # Once it is known what running an expert takes, as a dense model's.
+    few, more = (calls(tiny(arch="qwen3moe", format="Q8_0", n_layers=n), n_steps=24) for n in (2, 4))
+    assert (more["*"], more["cudaGraphLaunch"], more["cudaEventSynchronize"]) == (3, 1, 1)
+    assert more["graph:kernel"] - few["graph:kernel"] == 2 * 26

@@ -5,23 +5,20 @@
 #include <memory>
 #include <string>
 
-#include "cpp/io/file.h"
 #include "cpp/model/draft_heads.h"
 #include "cpp/model/model.h"
 
 namespace expertree {
 
 // general.architecture "eagle3", in llama.cpp's convention, older and newer names.
-std::shared_ptr<const Eagle3Head> load_eagle3(const std::string& path, const Model& target,
-                                              const FileOpener& open = open_file);
+std::shared_ptr<const Eagle3Head> load_eagle3(const std::string& path, const Model& target);
 // "medusa" (models/README.md).
-std::shared_ptr<const MedusaHeads> load_medusa(const std::string& path, const Model& target,
-                                               const FileOpener& open = open_file);
+std::shared_ptr<const MedusaHeads> load_medusa(const std::string& path, const Model& target);
 // "expert-predictor" (models/README.md). n_inputs: width of what it reads.
 std::shared_ptr<const ExpertPredictorHead> load_expert_predictor(const std::string& path, const Model& target,
-                                                                 int64_t n_inputs, const FileOpener& open = open_file);
+                                                                 int64_t n_inputs);
 
 // The block of the target's own file that predicts one token further.
-std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpener& open = open_file);
+std::shared_ptr<const NextnBlock> load_nextn(const Model& target);
 
 }  // namespace expertree

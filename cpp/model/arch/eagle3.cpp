@@ -115,8 +115,8 @@ void plan_block(TensorPlan* plan, const GgufReader& reader, Eagle3Head* head) {
 
 }  // namespace
 
-std::shared_ptr<const Eagle3Head> load_eagle3(const std::string& path, const Model& target, const FileOpener& open) {
-  const GgufReader reader(path, open);
+std::shared_ptr<const Eagle3Head> load_eagle3(const std::string& path, const Model& target) {
+  const GgufReader reader(path);
   require_draft_architecture(reader, "eagle3");
   const ArchKeys keys(reader, "eagle3");
   auto head = std::make_shared<Eagle3Head>();

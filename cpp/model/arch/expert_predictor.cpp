@@ -7,8 +7,8 @@
 namespace expertree {
 
 std::shared_ptr<const ExpertPredictorHead> load_expert_predictor(const std::string& path, const Model& target,
-                                                                 int64_t n_inputs, const FileOpener& open) {
-  const GgufReader reader(path, open);
+                                                                 int64_t n_inputs) {
+  const GgufReader reader(path);
   require_draft_architecture(reader, "expert-predictor");
   const ArchKeys keys(reader, "expert-predictor");
   const std::string features = keys.string_or("features", "eagle3");

@@ -27,8 +27,8 @@ void copy_output_rows(const WeightMatrix& output, MedusaHeads* heads) {
 
 }  // namespace
 
-std::shared_ptr<const MedusaHeads> load_medusa(const std::string& path, const Model& target, const FileOpener& open) {
-  const GgufReader reader(path, open);
+std::shared_ptr<const MedusaHeads> load_medusa(const std::string& path, const Model& target) {
+  const GgufReader reader(path);
   require_draft_architecture(reader, "medusa");
   const ArchKeys keys(reader, "medusa");
   const HyperParameters& h = target.hyperparameters();

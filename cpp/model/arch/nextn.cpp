@@ -28,7 +28,7 @@ HyperParameters block_parameters(const Model& target) {
 
 }  // namespace
 
-std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpener& open) {
+std::shared_ptr<const NextnBlock> load_nextn(const Model& target) {
   const HyperParameters& h = target.hyperparameters();
   const int64_t n_embd = h.n_embd;
   if (h.n_nextn_layers == 0) {
@@ -41,10 +41,9 @@ std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpen
     throw_unsupported(target, "the model has " + std::to_string(h.n_nextn_layers) +
                                   " blocks that predict further tokens; expertree drafts with one");
   }
-  const auto reader = std::make_shared<const GgufReader>(target.path(), open);
   const std::string block = "blk." + std::to_string(h.n_layers) + ".";
   auto nextn = std::make_shared<NextnBlock>();
-  TensorPlan plan(*reader);
+  TensorPlan plan(target.file());
   if (!plan.has(block + "nextn.eh_proj.weight")) {
     throw_unsupported(target, "the file leaves out the block that predicts further tokens ('" + block + "*')");
   }
@@ -69,7 +68,7 @@ std::shared_ptr<const NextnBlock> load_nextn(const Model& target, const FileOpen
   if (!own_output) w.output = target.weights().output;
   w.token_embd = nextn->token_embd;
   w.rope_factors = target.weights().rope_factors;
-  nextn->layer = Model::from_parts(target, std::move(parts), reader);
+  nextn->layer = Model::from_parts(target, std::move(parts));
   return nextn;
 }
 
