@@ -1,9 +1,10 @@
 # The emulation and what is built on it: the plug-in, the tests' library and the program of planted bugs, the last two
-# also under AddressSanitizer and ThreadSanitizer (built when asked for: tools/run_emulated.sh).
+# also under AddressSanitizer and ThreadSanitizer (built when asked for: tools/run_emulated.sh), the library also with
+# its accesses counted (tools/kernel_bytes.py).
 
 # Never instrumented: it tells the sanitizers what it does (emulation/sanitizer_hooks.h).
 file(GLOB EMULATION_SOURCES CONFIGURE_DEPENDS emulation/*.cpp)
-list(FILTER EMULATION_SOURCES EXCLUDE REGEX "c_controls.cpp$")
+list(FILTER EMULATION_SOURCES EXCLUDE REGEX "(c_controls|byte_counts).cpp$")
 function(add_emulation name)
   add_library(${name} STATIC ${ARGN} ${EMULATION_SOURCES})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/emulation/include)
@@ -44,10 +45,11 @@ endif()
 add_emulated_flags(plain ${sanitize})
 add_emulated_flags(asan -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g)
 add_emulated_flags(tsan -fsanitize=thread -g)
+add_emulated_flags(count)
 
-set_source_files_properties(${CUDA_KERNEL_SOURCES} ${CUDA_TEST_SOURCES} ${CUDA_BUG_SOURCES}
+set_source_files_properties(${CUDA_KERNEL_SOURCES} ${CUDA_TEST_SOURCES} ${CUDA_BUG_SOURCES} ${CUDA_COUNTED_SOURCES}
   PROPERTIES LANGUAGE CXX)
-foreach(source ${CUDA_KERNEL_SOURCES} ${CUDA_TEST_SOURCES} ${CUDA_BUG_SOURCES})
+foreach(source ${CUDA_KERNEL_SOURCES} ${CUDA_TEST_SOURCES} ${CUDA_BUG_SOURCES} ${CUDA_COUNTED_SOURCES})
   if(source MATCHES "\\.cu$")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-x;c++")
   endif()
@@ -85,6 +87,29 @@ foreach(variant plain asan tsan)
     target_compile_options(expertree_cuda_${trace}${suffix} PRIVATE -O0)
   endforeach()
 endforeach()
+
+# The tests' library with these kernels' accesses to device memory counted, the others as they are. Counted kernels call
+# byte_counts.cpp where ThreadSanitizer's calls would; its runtime is not linked. Structs stay whole, and nothing is
+# vectorised, so that an access is as wide as it is written.
+function(add_counting_library name)
+  add_library(cuda_objects_${name} OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(cuda_objects_${name} PRIVATE emulated_count)
+  target_compile_options(cuda_objects_${name} PRIVATE -O1 -fno-tree-sra -fsanitize=thread)
+  set(others $<TARGET_OBJECTS:cuda_objects_plain>)
+  foreach(source ${ARGN})
+    get_filename_component(file ${source} NAME)
+    set(others $<FILTER:${others},EXCLUDE,/${file}\\.o$>)
+  endforeach()
+  add_library(${name} SHARED EXCLUDE_FROM_ALL emulation/byte_counts.cpp $<TARGET_OBJECTS:cuda_objects_${name}> ${others}
+    $<TARGET_OBJECTS:expertree_cuda_tests>)
+  target_link_libraries(${name} PRIVATE emulated_count)
+  target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--wrap=memcpy -Wl,--wrap=memset)
+endfunction()
+add_counting_library(expertree_cuda_tests_count ${CUDA_KERNEL_SOURCES})
+# What tests/cuda/test_byte_counts.py counts.
+set(CUDA_RECKONED_KERNELS elementwise.cu rms_norm.cu product_q8_0.cu)
+list(TRANSFORM CUDA_RECKONED_KERNELS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/kernels/)
+add_counting_library(expertree_cuda_tests_count_few ${CUDA_COUNTED_SOURCES} ${CUDA_RECKONED_KERNELS})
 
 add_library(expertree_cuda_emulated SHARED $<TARGET_OBJECTS:cuda_objects_plain>)
 target_link_libraries(expertree_cuda_emulated PRIVATE emulated_plain)

@@ -122,6 +122,14 @@ void collectives_after_exit(Warp& warp, unsigned first_thread);
 bool run_block(void (*run)(void*), void* call, uint3 index, dim3 grid, dim3 block, size_t smem_bytes);
 void fill_with_poison(void* p, size_t size_bytes);
 
+// Told of every kernel that runs; null but where byte_counts.cpp is linked in.
+struct KernelObserver {
+  void (*begins)(const void* kernel, dim3 grid);
+  void (*block_ends)();
+  void (*ends)();
+};
+extern const KernelObserver* g_observer;
+
 // control.cpp
 uint64_t draw();  // the seeded random numbers
 void report(const std::string& fault);

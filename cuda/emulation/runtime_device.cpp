@@ -13,6 +13,8 @@
 
 namespace emu {
 
+const KernelObserver* g_observer;
+
 namespace {
 
 // The i-th block to run. Random order is an affine permutation.
@@ -37,15 +39,19 @@ void run_grid(const KernelCall& call, dim3 grid, dim3 block, size_t smem_bytes) 
   const uint64_t n = uint64_t{grid.x} * grid.y * grid.z;
   const BlockOrder order(n);
   release(&g_running.start_token);
+  if (g_observer) g_observer->begins(call.kernel, grid);
   for (uint64_t i = 0; i < n; ++i) {
     const uint64_t b = order(i);
     const uint3 index{static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                       static_cast<unsigned>(b / grid.x / grid.y)};
-    if (run_block(call.run, call.kernel_and_arguments, index, grid, block, smem_bytes)) continue;
+    const bool fine = run_block(call.run, call.kernel_and_arguments, index, grid, block, smem_bytes);
+    if (g_observer) g_observer->block_ends();
+    if (fine) continue;
     const Lock lock(device().mutex);
     device().sticky = cudaErrorLaunchFailure;
     break;
   }
+  if (g_observer) g_observer->ends();
   acquire(&g_running.end_token);
 }
 
