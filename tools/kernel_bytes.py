@@ -260,7 +260,7 @@ def choices() -> Iterator[Line]:
     def group(on: Device) -> tuple[object, ...]:
         lengths = (N_EXPERTS, 1, N_EXPERTS, 1, N_EXPERTS + 1, n_slots, n_slots)
         out = kernels.ExpertGroupsOut(*[on.alloc(4 * length) for length in lengths])
-        return on.put(chosen), n, N_USED, N_EXPERTS, 0, on.pointers([256] * N_EXPERTS), byref(out)
+        return on.put(chosen), n, N_USED, N_EXPERTS, 0, on.pointers([256] * N_EXPERTS), byref(out), None
 
     # Slots, the pointers of experts with slots, then active, begin, x_row, slot and the two numbers.
     least = 4 * n_slots + 8 * n_active + 4 * (n_active + N_EXPERTS + 1 + 2 * n_slots + 2)

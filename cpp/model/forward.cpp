@@ -30,29 +30,6 @@ Forward::Forward(Model& model) : m_(model), h_(model.h_), backend_(*model.backen
   }
 }
 
-int64_t Forward::Piece::n_asked_rows() const { return request().routing || request().last_hidden ? n : n_logit_rows(); }
-
-int64_t Forward::Piece::n_logit_rows() const {
-  if (request().logits == LogitRows::kAll) return n;
-  const bool is_last = begin + n == pass.batch->size();
-  return request().logits == LogitRows::kLast && is_last ? 1 : 0;
-}
-
-void Forward::Chunk::add(const SequencePass& pass, int64_t begin, int64_t n_rows) {
-  pieces.push_back({pass, begin, n_rows, n});
-  for (int64_t i = begin; i < begin + n_rows; ++i) {
-    const auto at = static_cast<size_t>(i);
-    rows.push_back({pass.state, i, pass.state->n_committed() + pass.batch->depths[at], pass.batch->tokens[at]});
-  }
-  n += n_rows;
-}
-
-void Forward::Chunk::check_stop() const {
-  for (const SequencePass& pass : sequences) {
-    if (pass.request->check_stop) pass.request->check_stop();
-  }
-}
-
 void Forward::size_result(const Model& model, const SequencePass& pass) {
   const HyperParameters& h = model.h_;
   const ForwardRequest& request = *pass.request;
@@ -105,7 +82,7 @@ void Forward::record_rows(const Chunk& chunk) const {
 
 // Rows that somebody asks about go on through the last layer; of the others it leaves keys and values only. Their part of
 // the residual stream is gone after this.
-Forward::Chunk Forward::leave_unasked_rows(const Chunk& chunk, int64_t layer) {
+RowChunk Forward::leave_unasked_rows(const Chunk& chunk, int64_t layer) {
   Chunk asked{.sequences = chunk.sequences, .pieces = {}, .rows = {}, .timeline = chunk.timeline};
   for (const Piece& piece : chunk.pieces) {
     const int64_t n = piece.n_asked_rows();

@@ -47,7 +47,7 @@ void Forward::size_logits_of(std::span<const SequencePass> sequences) {
   for (const SequencePass& pass : sequences) size_logits(pass, h_.n_vocab, n_best_);
 }
 
-std::vector<const Forward::Piece*> Forward::pieces_with_logits(const Chunk& chunk) {
+std::vector<const RowPiece*> Forward::pieces_with_logits(const Chunk& chunk) {
   std::vector<const Piece*> asked;
   for (const Piece& piece : chunk.pieces) {
     if (piece.n_logit_rows() > 0) asked.push_back(&piece);

@@ -21,9 +21,7 @@ int64_t doubled(int64_t n, int64_t least) {
   return least;
 }
 
-int64_t positions_with_room(int64_t n, int64_t n_cells) {
-  return std::min(doubled(n, kLeastPositions), n_cells);
-}
+int64_t positions_with_room(int64_t n, int64_t n_cells) { return std::min(doubled(n, kLeastPositions), n_cells); }
 
 int64_t tails_with_room(int64_t n, int64_t max_tails) {
   return std::min(doubled(n, kLeastTails), (max_tails + kLeastTails - 1) / kLeastTails * kLeastTails);

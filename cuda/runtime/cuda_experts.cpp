@@ -170,8 +170,7 @@ void CudaExperts::quantize_inputs(int32_t layer, const float* x, int64_t n, cuda
   }
   for (int f = 0; f < kRowForms; ++f) {
     if (!forms[f]) continue;
-    CUDA_CHECK(
-        launch_quantize_rows(x, plan_.n_embd, n, plan_.n_embd, kFormBlocks[f], device_.input_rows[f], stream));
+    CUDA_CHECK(launch_quantize_rows(x, plan_.n_embd, n, plan_.n_embd, kFormBlocks[f], device_.input_rows[f], stream));
   }
 }
 

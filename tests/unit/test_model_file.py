@@ -7,6 +7,7 @@ from pathlib import Path
 import expertree
 import pytest
 from chat_model import TEMPLATE, write_chat_model
+from tiny_model import TinyModel
 
 CHAT = [{"role": "user", "content": "hello"}]
 
@@ -46,14 +47,26 @@ def test_another_file_in_its_place_is_not_looked_at(tmp_path: Path) -> None:
     assert model.chat_template.source == TEMPLATE
 
 
-def test_a_file_replaced_while_it_is_loaded_is_refused(tmp_path: Path) -> None:
+def test_a_file_replaced_while_it_is_loaded_is_the_first_one_throughout(tmp_path: Path) -> None:
     path = write_chat_model(tmp_path / "m.gguf")
-    other = write_chat_model(tmp_path / "other.gguf", template="another")
+    expected = text_of(expertree.Model(path))
+    other = write_chat_model(tmp_path / "other.gguf", template="another", arch="qwen3moe")
 
     def replace(n_read: int, n_all: int) -> None:
         if other.exists():
             other.replace(path)
 
-    with pytest.raises(expertree.ModelFormatError, match=r"m\.gguf: .*replaced while it was loaded; load it again"):
-        expertree.Model(path, progress=replace)
+    model = expertree.Model(path, progress=replace)
     assert not other.exists()
+    assert text_of(model) == expected
+    assert model.chat_template.source == TEMPLATE
+
+
+def test_the_block_that_drafts_is_the_models_own(tmp_path: Path) -> None:
+    """Its file may go, too."""
+    path = TinyModel(arch="qwen35moe", n_nextn=1).write(tmp_path / "m.gguf")
+    model = expertree.Model(path)
+    path.unlink()
+    session = model.session(draft="mtp", temperature=0.0)
+    session.prefill([1, 2, 3])
+    assert session.step().tokens

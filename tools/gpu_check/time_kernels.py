@@ -72,7 +72,7 @@ class Layer:
         chosen = np.arange(n * rows, dtype=np.int32).reshape(-1, 1) % n
         lengths = (n, 1, n, 1, n + 1, n * rows, n * rows)
         out = ExpertGroupsOut(*[self.on.put(np.zeros(length, np.int32)) for length in lengths])
-        self.on.run("group_slots", self.on.put(chosen), n * rows, 1, n, 0, self.table, ctypes.byref(out))
+        self.on.run("group_slots", self.on.put(chosen), n * rows, 1, n, 0, self.table, ctypes.byref(out), None)
         return ExpertGroups(out.active, out.n_active, out.begin, out.x_row, out.slot, n * rows, n, rows, 8)
 
     def times(self, rows: int) -> tuple[float, float]:

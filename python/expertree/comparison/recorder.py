@@ -126,7 +126,7 @@ class Recorder:
 
     def trace(self, sequences: list[RecordedSequence], costs: TraceCosts | None = None) -> SpeculationTrace:
         model = self._model
-        tensors = model._file.tensors
+        tensors = model._core.file.tensors
         layers = layer_slots(tensors, 1)
         weights = sum(t.size_bytes for t in tensors)
         embedding = next(t.size_bytes for t in tensors if t.name == "token_embd.weight")
