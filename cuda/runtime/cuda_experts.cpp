@@ -142,12 +142,12 @@ void CudaExperts::publish(int32_t layer_number, std::span<const int32_t> slots) 
     std::memcpy(pinned, reinterpret_cast<const std::byte*>(places.data()) + at, n);
     CUDA_CHECK(cudaMemcpyAsync(reinterpret_cast<std::byte*>(device_.published[l]) + at, pinned, n,
                                cudaMemcpyHostToDevice, stream));
-    CUDA_CHECK(cudaStreamSynchronize(stream));
+    if (is_kept(Wait::kPublished)) CUDA_CHECK(cudaStreamSynchronize(stream));
   }
 }
 
 void CudaExperts::end_batch() {
-  if (batch_pending_) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
+  if (batch_pending_ && is_kept(Wait::kBatch)) CUDA_CHECK(cudaEventSynchronize(batch_done_.get()));
   batch_pending_ = false;
 }
 

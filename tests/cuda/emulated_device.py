@@ -18,6 +18,8 @@ STREAMS = ("eager", "lazy", "shuffle")
 WAITS = {"copied": 1, "slot free": 2, "staging": 3, "inputs": 4, "outputs": 5}
 # Of dense matrices.
 DENSE_WAITS = {"loaded": 6, "dense inputs": 7, "dense outputs": 8}
+# Of layers that run as a whole.
+LAYER_WAITS = {"published": 9, "batch": 10}
 _DEFAULTS = {"order": "forward", "streams": "eager", "seed": 1, "device_mem": 4 << 30, "fail": "", "abort": 1}
 
 
@@ -50,7 +52,7 @@ def emulated(**settings: object) -> Iterator[None]:
 
 
 def drop_wait(name: str) -> None:
-    library().expertree_drop_wait((WAITS | DENSE_WAITS)[name])
+    library().expertree_drop_wait((WAITS | DENSE_WAITS | LAYER_WAITS)[name])
 
 
 def n_calls(call: str = "*") -> int:

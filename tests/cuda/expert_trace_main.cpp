@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cuda/emulation/control.h"
-#include "cuda/kernels/packed_layout.h"
 #include "cuda/runtime/cuda_experts.h"
+#include "tests/cuda/trace_experts.h"
 
 extern "C" void expertree_drop_wait(int wait);
 
@@ -19,51 +19,11 @@ namespace {
 
 using namespace expertree;
 
-constexpr int64_t kWidth = 64, kFf = 32;
 constexpr int32_t kExperts = 4, kSlots = 3, kInputs = 3, kLayers = 2, kPairs = 16;
-
-struct Expert {
-  std::vector<std::byte> bytes[kExpertMatrices];
-};
-
-// Q8_0: a half of about 0.01, 32 signed bytes.
-std::vector<std::byte> random_rows(int64_t rows, int64_t k, std::mt19937* random) {
-  std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes(DType::kQ8_0, k)));
-  for (std::byte& b : bytes) b = static_cast<std::byte>((*random)() & 255);
-  for (size_t at = 0; at < bytes.size(); at += 34) {
-    bytes[at] = std::byte{0x1f};
-    bytes[at + 1] = std::byte{0x21};
-  }
-  return bytes;
-}
-
-DeviceExpertsPlan plan() {
-  DeviceExpertsPlan plan;
-  DeviceExpertLayer layer;
-  layer.n_experts = kExperts;
-  layer.matrices[0] = layer.matrices[1] = {DType::kQ8_0, kFf, kWidth, nullptr, nullptr};
-  layer.matrices[2] = {DType::kQ8_0, kWidth, kFf, nullptr, nullptr};
-  plan.layers.assign(kLayers, layer);
-  uint64_t bytes = 0;
-  for (const DeviceExpertLayer::Matrix& w : layer.matrices) {
-    bytes += static_cast<uint64_t>(cuda::packed_layout(w.dtype, w.rows, w.k).bytes);
-  }
-  plan.slot_bytes = {(bytes + 255) / 256 * 256};
-  plan.n_slots = {kSlots};
-  plan.n_embd = kWidth;
-  plan.max_inputs = kInputs;
-  plan.max_pairs = kPairs;
-  return plan;
-}
 
 class Trace {
  public:
-  explicit Trace(unsigned seed) : random_(seed), experts_(kLayers * kExperts) {
-    for (Expert& expert : experts_) {
-      for (int m = 0; m < kExpertMatrices; ++m) {
-        expert.bytes[m] = random_rows(m == 2 ? kWidth : kFf, m == 2 ? kFf : kWidth, &random_);
-      }
-    }
+  explicit Trace(unsigned seed) : random_(seed), experts_(random_experts(kLayers * kExperts, &random_)) {
     for (float& x : inputs_) x = static_cast<float>(static_cast<int>(random_() % 2001) - 1000) * 1e-3f;
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       for (int32_t e = 0; e < kExperts; ++e) right_.push_back(alone(layer, e));
@@ -80,12 +40,7 @@ class Trace {
 
  private:
   void copy(cuda::CudaExperts* device, int32_t slot, int32_t layer, int32_t e) {
-    std::byte* staged = device->stage(layer);
-    for (int m = 0; m < kExpertMatrices; ++m) {
-      const std::vector<std::byte>& bytes = experts_[static_cast<size_t>(layer * kExperts + e)].bytes[m];
-      std::memcpy(staged + plan_.layers[0].offset_of(m), bytes.data(), bytes.size());
-    }
-    device->copy(slot, layer);
+    copy_expert(device, plan_, slot, layer, experts_[static_cast<size_t>(layer * kExperts + e)]);
   }
 
   std::vector<float> alone(int32_t layer, int32_t e) {
@@ -130,8 +85,8 @@ class Trace {
   }
 
   std::mt19937 random_;
-  DeviceExpertsPlan plan_ = plan();
-  std::vector<Expert> experts_;
+  DeviceExpertsPlan plan_ = trace_plan(kLayers, kExperts, kSlots, kInputs, kPairs);
+  std::vector<TraceExpert> experts_;
   float inputs_[kInputs * kWidth];
   std::vector<std::vector<float>> right_;
   std::map<int32_t, int32_t> held_;  // slot: layer * kExperts + expert

@@ -1,13 +1,15 @@
-"""Random copies and runs of experts, and calls of dense products, on the device under AddressSanitizer and
-ThreadSanitizer, and what becomes of them without each of the waits."""
+"""Random copies and runs of experts, calls of dense products, and layers that run as a whole, on the device.
+
+Under AddressSanitizer and ThreadSanitizer, and what becomes of them without each of the waits.
+"""
 
 from __future__ import annotations
 
 import pytest
-from emulated_device import DENSE_WAITS, WAITS
+from emulated_device import DENSE_WAITS, LAYER_WAITS, WAITS
 from emulated_library import run_program
 
-PROGRAMS = {"experts": WAITS, "dense": DENSE_WAITS}
+PROGRAMS = {"experts": WAITS, "dense": DENSE_WAITS, "layers": LAYER_WAITS}
 
 
 def outcome(
