@@ -14,7 +14,7 @@ enum class Wait {
   kDenseInputs,   // as kInputs, of dense products
   kDenseOutputs,  // as kOutputs
   kPublished,  // the host waits for a layer's experts, and the table that says where they are, before it calls them whole
-  kBatch,      // the host waits for a batch that was given up before the same memory serves a mixture
+  kBatch,  // the host waits for a batch that was given up before the same memory serves a mixture
 };
 
 #if defined(EXPERTREE_CUDA_EMULATED)
