@@ -88,6 +88,7 @@ STATE = "cpp/model/sequence_state.cpp"
 RECURRENT_STATE = "cpp/model/recurrent_state.cpp"
 DELTA_NET = "cpp/model/delta_net.cpp"
 MIXTURE = "cpp/model/moe_block.cpp"
+CHUNK = "cpp/model/row_chunk.cpp"
 ROUTER = "cpp/model/router.cpp"
 ENGINE = "cpp/engine/session.cpp"
 MERGED = "cpp/spec/drafters/merged.cpp"
@@ -107,9 +108,9 @@ SCALAR = "cpp/kernels/scalar/"
 # fmt: off
 FAULTS = [Fault(*row) for row in (
     # Prefill: any chunking, any other rows in the batch.
-    ("chunking", "position counted from the chunk's first row", FORWARD,
+    ("chunking", "position counted from the chunk's first row", CHUNK,
      "pass.batch->depths[at], pass", "pass.batch->depths[at - static_cast<size_t>(begin)], pass", (EXACT,)),
-    ("chunking", "attention path of the chunk's row, not the batch's", "cpp/model/forward.h",
+    ("chunking", "attention path of the chunk's row, not the batch's", "cpp/model/row_chunk.h",
      "row(r).state->path(row(r).index)", "row(r).state->path(r)", (EXACT,)),
     ("chunking", "attention tiles start anew after the contiguous cells", SCALAR + "attention.cpp",
      "std::min<int64_t>(kAttentionTile, n - begin);",
@@ -131,7 +132,7 @@ FAULTS = [Fault(*row) for row in (
     ("chunking", "rows that are asked about turn by the angles of the chunk's first ones", FORWARD,
      "  rotary_angles(asked);\n", "", (EXACT,)),
     # Trees.
-    ("tree", "position = committed length + row number", FORWARD,
+    ("tree", "position = committed length + row number", CHUNK,
      "pass.batch->depths[at], pass", "i, pass", (EXACT,)),
     ("tree", "a row continues the row before it, not its parent", STATE,
      "path = paths_[static_cast<size_t>(parent)];", "path = paths_[static_cast<size_t>(r - 1)];", (EXACT,)),

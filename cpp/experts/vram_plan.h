@@ -26,8 +26,8 @@ struct VramOptions {
   FetchRule fetch = FetchRule::kByCost;
   int64_t max_pairs = 0;      // (expert, row) pairs of a batch on the device; 0: chosen
   bool experts_only = false;  // for tests: dense matrices stay on the CPU
-  // First steps, whose experts run layer by layer, so that what they take is known.
-  int64_t measured_steps = 16;
+  // Runs of few rows for each layer that must have been timed before a layer may run as a whole, which is not timed.
+  int64_t measured_runs = 16;
 };
 
 // What the device must know of a model beside its expert index.

@@ -7,6 +7,12 @@
 
 namespace expertree {
 
+namespace {
+
+constexpr int64_t kFewRows = 2;  // of an expert: what decoding and small trees have, and prompts do not
+
+}  // namespace
+
 VramStep::VramStep(VramTier& tier, int32_t layer, std::span<const int32_t> experts, std::span<const int64_t> n_rows)
     : tier_(tier), layer_(layer), generation_(tier.generation_) {
   if (layer <= tier.last_layer_ || tier.last_layer_ < 0) tier.begin_step();
@@ -78,6 +84,7 @@ const float* VramStep::wait() {
   const float* outputs = tier_.guarded([&] { return tier_.experts_->wait(); });
   const double seconds = tier_.experts_->run_seconds();
   if (!fetched_ && seconds > 0.0) tier_.run_cost_.add(n_experts_, n_pairs_, seconds);
+  if (!fetched_ && n_pairs_ <= kFewRows * n_experts_) ++tier_.n_measured_;
   tier_.pager_.record_device_run(n_experts_, n_pairs_);
   {
     const std::lock_guard<std::mutex> lock(tier_.stats_mutex_);

@@ -97,7 +97,7 @@ class VramTier {
   double stage_bytes_per_second_;
   RunCostFit run_cost_;
   int32_t last_layer_ = -1;
-  int64_t n_steps_ = 0;
+  int64_t n_measured_ = 0;  // runs of few rows
   std::vector<int32_t> n_there_;  // experts, by layer
   std::vector<bool> published_;  // by layer
   int64_t generation_ = 0;  // grows when all is forgotten

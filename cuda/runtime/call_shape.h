@@ -1,6 +1,7 @@
 // What the graph of a call of dense matrices depends on (call_graphs.h).
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <vector>
@@ -28,7 +29,10 @@ struct CallShape {
   std::vector<CallWork> work;
 
   auto operator<=>(const CallShape&) const = default;
-  int64_t size() const { return std::ssize(work); }
+  // A mixture goes with its block.
+  int64_t size() const {
+    return std::ranges::count_if(work, [](const CallWork& part) { return part.kind != CallWork::Kind::kMixture; });
+  }
 };
 
 }  // namespace expertree::cuda

@@ -140,7 +140,7 @@ std::shared_ptr<Model> load_paged(const std::string& path, int threads, const st
                                   bool background, bool direct, bool use_cached, bool read_ahead, uint64_t vram,
                                   const std::string& device, FetchRule fetch, int64_t max_pairs, bool vram_auto,
                                   bool experts_only, int64_t n_ctx, const std::string& cache_type_name,
-                                  int64_t measured_steps) {
+                                  int64_t measured_runs) {
   ModelOptions options;
   options.n_threads = threads;
   options.isa = isa;
@@ -150,7 +150,7 @@ std::shared_ptr<Model> load_paged(const std::string& path, int threads, const st
   options.experts.background_fill = background;
   options.experts.read_ahead = read_ahead;
   options.experts.reader = {reader, 4, direct, use_cached};
-  options.vram = {vram, vram_auto, device, fetch, max_pairs, experts_only, measured_steps};
+  options.vram = {vram, vram_auto, device, fetch, max_pairs, experts_only, measured_runs};
   options.n_ctx = n_ctx;
   options.cache_types = {cache_type(cache_type_name), cache_type(cache_type_name)};
   options.open = [&faults](const std::string& part) { return with_faults(open_file(part), faults); };
@@ -170,7 +170,7 @@ void bind_testing_pager(nb::module_& m) {
         "policy"_a = "auto", "reader"_a = "auto", "faults"_a = Faults(), "background"_a = false, "direct"_a = true,
         "use_cached"_a = true, "read_ahead"_a = false, "vram"_a = 0, "device"_a = "emulated",
         "fetch"_a = FetchRule::kByCost, "max_pairs"_a = 0, "vram_auto"_a = false, "experts_only"_a = false,
-        "n_ctx"_a = 0, "cache_type"_a = "f32", "measured_steps"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
+        "n_ctx"_a = 0, "cache_type"_a = "f32", "measured_runs"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
         "A core Model with poisoned slots and faulty files.");
   m.def("read_ranges", &read_ranges, "path"_a, "ranges"_a, "backend"_a, "direct"_a, "faults"_a,
         "([(bytes, error text)], reader's name, alignment)");

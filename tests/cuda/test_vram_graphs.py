@@ -114,7 +114,7 @@ def test_experts(streams: str, arch: str, fetch: str, tiny: Tiny) -> None:
     with emulated(streams=streams, seed=3):
         vram = budgets(path)[-1 if fetch == "always" else 2]
         # Layer by layer: as they do until it is known what running an expert takes.
-        model = OnDevice(path, vram, fetch=getattr(FetchRule, fetch), measured_steps=1 << 40)
+        model = OnDevice(path, vram, fetch=getattr(FetchRule, fetch), measured_runs=1 << 40)
         sessions = device_session(model), cpu_session(path)
         for one in sessions:
             one.prefill(TOKENS[:20])

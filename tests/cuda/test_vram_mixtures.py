@@ -114,15 +114,15 @@ def test_what_is_counted(tiny: Tiny) -> None:
     """Uses, hits and runs, as layer by layer."""
     path = tiny(arch="qwen3moe", format="Q8_0", n_layers=3)
     counts = []
-    for measured_steps in (0, 1 << 40):
-        model = filled(path, measured_steps=measured_steps)
+    for measured_runs in (0, 1 << 40):
+        model = filled(path, measured_runs=measured_runs)
         before = n_calls("cudaEventSynchronize")
         model.logits(TOKENS, 4)
         n_waits = n_calls("cudaEventSynchronize") - before
         stats, pager = model.stats, model.model.experts.stats
         names = ("uses", "device_hits", "hits", "late", "misses")
         counts.append([stats[name] for name in ("hits", "runs", "resident")] + [pager[name] for name in names])
-        assert (n_waits < 30) == (measured_steps == 0)
+        assert (n_waits < 30) == (measured_runs == 0)
     assert counts[0] == counts[1]
 
 

@@ -16,10 +16,12 @@ import profiled_model
 import pytest
 from expertree import InvalidRequestError, Model, ScriptedDrafter, _core
 from expertree.profile import KINDS, ZONES, Profile
+from waiting import wait_until
 
 SPEC: dict[str, Any] = {**profiled_model.SPEC, "n_layers": 4}
 PROMPT = np.random.default_rng(3).integers(0, 96, 40).tolist()
 Tiny = Callable[..., Path]
+READING = 1  # of the states of experts
 CALLS: list[float] = []  # seconds of each call of the last run, by the caller's clock
 
 
@@ -36,6 +38,8 @@ def run(model: Model, n: int = 12, **settings: Any) -> tuple[Profile, list[int]]
         while len(session) < len(PROMPT) + n:
             with timed():
                 session.step(len(PROMPT) + n - len(session))
+        # Reads ahead may be under way still.
+        wait_until(lambda: model._core.experts is None or not (model._core.experts.states == READING).any())
     return recording.profile, session.tokens
 
 

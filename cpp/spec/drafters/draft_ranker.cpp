@@ -131,11 +131,14 @@ std::vector<std::vector<Continuation>> DraftRanker::coupled(const float* logits,
   const auto wanted = static_cast<size_t>(std::min<int64_t>(top_k, n_columns()));
   const size_t first = ranked_.size();
   for (const int32_t node : frontier) ranked_.push_back({node, std::vector<RankedToken>(wanted)});
-  likely_.resize(std::max(likely_.size(), frontier.size()));
-  backend.pool().parallel_for(std::ssize(frontier), [&](int64_t i) {
-    const auto at = static_cast<size_t>(i);
-    rank_coupled(logits + i * stride, std::ssize(history_) + depth - 1, sampler, &likely_[at],
-                 &ranked_[first + at].tokens);
+  // A task for each thread, with scratch of its own.
+  const auto n_tasks = std::min<int64_t>(std::ssize(frontier), backend.n_threads());
+  likely_.resize(static_cast<size_t>(backend.n_threads()));
+  backend.pool().parallel_for(n_tasks, [&](int64_t task) {
+    for (int64_t i = task; i < std::ssize(frontier); i += n_tasks) {
+      rank_coupled(logits + i * stride, std::ssize(history_) + depth - 1, sampler, &likely_[static_cast<size_t>(task)],
+                   &ranked_[first + static_cast<size_t>(i)].tokens);
+    }
   });
   std::vector<std::vector<Continuation>> lists(frontier.size());
   for (size_t i = 0; i < frontier.size(); ++i) {

@@ -39,7 +39,7 @@ class DraftRanker {
   }
   uint64_t memory_bytes() const {
     return (target_ids_.size() + columns_.size()) * sizeof(int32_t) +
-           (spread_.size() + adjusted_.size()) * sizeof(float);
+           (spread_.size() + adjusted_.size()) * sizeof(float) + likely_.size() * columns_.size() * sizeof(Candidate);
   }
 
  private:
@@ -68,7 +68,7 @@ class DraftRanker {
   std::vector<float> spread_;  // [n_vocab] -inf but where a draft token is
   std::vector<float> adjusted_;  // [nodes][n_draft], where the sampler adjusts logits
   std::vector<int32_t> history_;  // committed tokens of this draft, the root the last
-  std::vector<std::vector<Candidate>> likely_;  // by node of the frontier: scratch
+  std::vector<std::vector<Candidate>> likely_;  // [threads][columns] scratch
   std::vector<Ranked> ranked_;
   TokenTree pool_;  // of the last draft, as far as ranked_ needs it
   CouplingCalibration calibration_;
