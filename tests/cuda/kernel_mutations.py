@@ -351,15 +351,6 @@ TABLE = [
         EXPERTS,
         "test_grouping",
     ),
-    Mutation(
-        "nothing beside is not added",
-        "sum_experts.cu",
-        "sum = __fadd_rn(sum, args.beside != nullptr ? args.beside[row * args.n + i] : 0.0f);",
-        "if (args.beside != nullptr) sum = __fadd_rn(sum, args.beside[row * args.n + i]);",
-        ("sum_experts.cu",),
-        EXPERTS,
-        "minus_zero",
-    ),
     # rows
     Mutation(
         "post norm's weight is left out",
