@@ -42,7 +42,8 @@ struct DeviceMixture {
 // what is not a finite number behind a block with a feed-forward part or a mixture.
 constexpr int64_t kDeviceCallHead = 4;
 
-// Where a block's outputs lie, in floats from its first, each from a multiple of 16 bytes on: [n_rows][..]. Ids are int32 in the place of floats.
+// Where a block's outputs lie, in floats from its first, each from a multiple of 16 bytes on: [n_rows][..]. Ids are int32
+// in the place of floats.
 struct DeviceBlockOutputs {
   int64_t normed;  // [n_embd], what the feed-forward part reads; not where the device has that
   int64_t keys;  // [k_width], before they were rounded into their cells

@@ -54,12 +54,11 @@ ExpertCache VramTier::make_cache() const {
 
 bool VramTier::may_run_whole(int32_t layer) {
   const auto l = static_cast<size_t>(layer);
-  const int32_t n_experts = plan_.device.layers[l].n_experts;
-  const auto n_layers = static_cast<int64_t>(
-      std::ranges::count_if(plan_.device.layers, [](const DeviceExpertLayer& layer) { return layer.n_experts > 0; }));
-  if (is_lost() || n_experts == 0 || n_there_[l] < n_experts) return false;
-  if (n_measured_ < options_.measured_runs * n_layers) return false;
   if (published_[l]) return true;
+  const int32_t n_experts = plan_.device.layers[l].n_experts;
+  if (is_lost() || n_experts == 0 || n_there_[l] < n_experts) return false;
+  const auto n_layers = std::ranges::count_if(plan_.class_of_layer, [](int32_t c) { return c >= 0; });
+  if (n_measured_ < options_.measured_runs * n_layers) return false;
   std::vector<int32_t> slots;
   for (int32_t e = 0; e < n_experts; ++e) slots.push_back(cache_.find(cache_.key(layer, e)));
   guarded([&] { experts_->publish(layer, slots); });

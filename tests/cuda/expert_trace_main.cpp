@@ -1,19 +1,15 @@
 // Random copies and runs of experts, for sanitizers.
 //
 //   expertree_cuda_experts SEED [WAIT]     status 1 if an output is wrong; WAIT: the number of one that is left out
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "cuda/emulation/control.h"
 #include "cuda/runtime/cuda_experts.h"
 #include "tests/cuda/trace_experts.h"
-
-extern "C" void expertree_drop_wait(int wait);
+#include "tests/cuda/trace_main.h"
 
 namespace {
 
@@ -25,6 +21,10 @@ class Trace {
  public:
   explicit Trace(unsigned seed) : random_(seed), experts_(random_experts(kLayers * kExperts, &random_)) {
     for (float& x : inputs_) x = static_cast<float>(static_cast<int>(random_() % 2001) - 1000) * 1e-3f;
+  }
+
+  // Each expert alone.
+  void learn() {
     for (int32_t layer = 0; layer < kLayers; ++layer) {
       for (int32_t e = 0; e < kExperts; ++e) right_.push_back(alone(layer, e));
     }
@@ -94,15 +94,4 @@ class Trace {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc < 2) return 2;
-  Trace trace(static_cast<unsigned>(std::atoi(argv[1])));
-  expertree_drop_wait(argc > 2 ? std::atoi(argv[2]) : 0);
-  if (!trace.runs_right(12)) {
-    std::puts("an output is wrong");
-    return 1;
-  }
-  const std::string left = emu::leaks();
-  if (!left.empty()) std::printf("left behind: %s\n", left.c_str());
-  return left.empty() ? 0 : 1;
-}
+int main(int argc, char** argv) { return expertree::run_trace<Trace>(argc, argv); }

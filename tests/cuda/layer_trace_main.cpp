@@ -2,18 +2,13 @@
 //
 //   expertree_cuda_layers SEED [WAIT]     status 1 if an output is wrong; WAIT: the number of one that is left out
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <random>
-#include <string>
 #include <vector>
 
-#include "cuda/emulation/control.h"
 #include "cuda/runtime/cuda_dense.h"
 #include "tests/cuda/trace_experts.h"
-
-extern "C" void expertree_drop_wait(int wait);
+#include "tests/cuda/trace_main.h"
 
 namespace {
 
@@ -146,16 +141,4 @@ class Trace {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc < 2) return 2;
-  Trace trace(static_cast<unsigned>(std::atoi(argv[1])));
-  trace.learn();
-  expertree_drop_wait(argc > 2 ? std::atoi(argv[2]) : 0);
-  if (!trace.runs_right(12)) {
-    std::puts("an output is wrong");
-    return 1;
-  }
-  const std::string left = emu::leaks();
-  if (!left.empty()) std::printf("left behind: %s\n", left.c_str());
-  return left.empty() ? 0 : 1;
-}
+int main(int argc, char** argv) { return expertree::run_trace<Trace>(argc, argv); }
